@@ -1,0 +1,163 @@
+"""`ds4tui ab`: load once, run every prompt, print, write, answer with an exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from ds4tui import ab_text, options, report
+from ds4tui.output import Progress, check_writable, write_output
+from ds4tui.recorded import read_recorded
+from engine.errors import Ds4Error
+from engine.events import Event, LoadProgress, TokensCommitted
+from engine.session import Engine, load_engine
+from engine.settings import EngineFiles, Recorded, RunRequest, Settings, parse_int
+from engine.trace import TraceWriter
+
+
+@dataclass(frozen=True, slots=True)
+class AbOptions:
+    """What `ab` was asked for."""
+
+    files: EngineFiles
+    settings: Settings
+    prompts: tuple[options.PromptEntry, ...]
+    is_set: bool
+    against: tuple[Recorded, ...]
+    repeat: int
+    trace: str | None
+    json: str | None
+    markdown: str | None
+
+
+def ab_options(args: Namespace) -> AbOptions:
+    """Read and check the command line."""
+    files, embedded = options.engine_files(args)
+    against = tuple(read_recorded(path) for path in args.against)
+    dspark = options.dspark_arms(args, args.arm, bool(files.mtp))
+    own = [knobs.mtp for knobs in dspark if knobs.mtp is not None]
+    files = replace(files, mtp=tuple(dict.fromkeys([*files.mtp, *own])))
+    if not dspark and not against:
+        raise Ds4Error(
+            "No drafter",
+            "ab was given a target without a drafter, so there is nothing to compare plain with.",
+            "Give the drafter with --mtp, or recorded ids with --against.",
+        )
+    repeat = parse_int("--repeat", args.repeat)
+    if repeat < 1:
+        raise Ds4Error("Invalid option", f"--repeat is {repeat}; expected 1 or more.")
+    for path in (args.json, args.report, args.trace):
+        check_writable(path)
+    return AbOptions(
+        files,
+        replace(options.run_settings(args, dspark), controls=args.controls),
+        _prompts(args, embedded),
+        args.prompts is not None,
+        against,
+        repeat,
+        args.trace,
+        args.json,
+        args.report,
+    )
+
+
+def _prompts(args: Namespace, embedded: bool) -> tuple[options.PromptEntry, ...]:
+    prompt = options.prompt_of(args)
+    if prompt is not None and args.prompts is not None:
+        raise Ds4Error(
+            "Contradictory options",
+            "--prompts and a prompt of its own exclude each other.",
+            "Leave one of them out.",
+        )
+    if prompt is not None:
+        return (options.PromptEntry("", "", prompt),)
+    if args.prompts is None and not embedded:
+        raise Ds4Error(
+            "No prompt", "ab was given no prompt.", "Give -p, --prompt-file or --prompts."
+        )
+    entries = options.read_prompts(args)
+    return entries if args.prompts is not None else entries[:1]
+
+
+def ab(args: Namespace) -> int:
+    """Run the comparison.
+
+    Returns:
+        0 all identical, 1 an arm diverged, 2 a verdict is withheld.
+    """
+    asked = ab_options(args)
+    trace = None if asked.trace is None else TraceWriter(asked.trace)
+    # The table must not mix with JSON on standard output.
+    console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
+    progress = Progress()
+    documents: list[report.Document] = []
+    try:
+        engine = load_engine(asked.files, _shown(progress))
+        for index, entry in enumerate(asked.prompts):
+            runs = list(_repeats(engine, asked, index, entry, trace, progress))
+            documents.append(report.ab_document(runs))
+            progress.clear()
+            if index:
+                console.print()
+            ab_text.print_document(console, documents[-1])
+    finally:
+        progress.clear()
+        if trace is not None:
+            trace.close()
+        _write(asked, documents)
+    if asked.is_set:
+        console.print(f"\n{ab_text.counts(documents)}")
+    return report.exit_code(documents)
+
+
+def _write(asked: AbOptions, documents: Sequence[report.Document]) -> None:
+    """Write what there is: after a failure, the prompts that were finished before it."""
+    if not documents:
+        return
+    if asked.json is not None:
+        whole = report.set_document(documents) if asked.is_set else documents[0]
+        write_output(asked.json, json.dumps(whole, allow_nan=False) + "\n")
+        sys.stdout.flush()
+    if asked.markdown is not None:
+        write_output(asked.markdown, ab_text.markdown(documents))
+
+
+def _repeats(
+    engine: Engine,
+    asked: AbOptions,
+    index: int,
+    entry: options.PromptEntry,
+    trace: TraceWriter | None,
+    progress: Progress,
+) -> Iterator[report.RunEvents]:
+    request = RunRequest(
+        entry.prompt,
+        asked.settings,
+        against=asked.against,
+        prompt_index=index,
+        category=entry.category,
+    )
+    for repeat in range(asked.repeat):
+        what = f"prompt {index + 1}/{len(asked.prompts)}" if asked.is_set else ""
+        what += f" repeat {repeat + 1}/{asked.repeat}" if asked.repeat > 1 else ""
+        events: list[Event] = []
+        for event in engine.run(request, report=_shown(progress)):
+            events.append(event)
+            if trace is not None:
+                trace.write([event])
+            if isinstance(event, TokensCommitted) and event.arm == 0:
+                progress.show(f"{what} #{event.index}".strip())
+        yield report.RunEvents.of(events)
+
+
+def _shown(progress: Progress) -> Callable[[Event], None]:
+    def show(event: Event) -> None:
+        if isinstance(event, LoadProgress):
+            progress.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
+
+    return show

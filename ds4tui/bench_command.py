@@ -1,0 +1,254 @@
+"""`ds4tui bench`: what steps cost on this machine, beside the bytes that a decode must read.
+
+Owns the document of schema `ds4tui.bench/1` and its table; `engine.costs` measures.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from ds4tui import options
+from ds4tui.output import Progress, check_writable, write_output
+from ds4tui.report import file_document
+from engine.config import ModelConfig
+from engine.costs import CostRequest
+from engine.environment import environment
+from engine.errors import Ds4Error
+from engine.events import CostMeasured, EngineReady, Event, LoadProgress
+from engine.floor import Floor, decode_floor
+from engine.gguf import open_gguf
+from engine.paths import POLICIES, Numerics, Policy
+from engine.session import load_engine
+from engine.settings import NUMERICS_AVAILABLE, EngineFiles, check_names, parse_int
+from engine.text import visible
+
+SCHEMA = "ds4tui.bench/1"
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What `bench` was asked for."""
+
+    files: EngineFiles
+    request: CostRequest
+    json: str | None
+
+
+def bench_options(args: Namespace) -> BenchOptions:
+    """Read and check the command line."""
+    files, _ = options.engine_files(args)
+    check_names("--numerics", (args.numerics,), NUMERICS_AVAILABLE)
+    if args.commit is not None:
+        check_names("--commit", (args.commit,), POLICIES)
+        if not files.mtp:
+            raise Ds4Error(
+                "Contradictory options",
+                f"--commit {args.commit} was given without a drafter, so nothing is committed.",
+                "Give the drafter with --mtp.",
+            )
+    request = CostRequest(
+        cast(Numerics, args.numerics),
+        cast(Policy, args.commit or "direct"),
+        tuple(parse_int("--depths", part) for part in args.depths.split(",")),
+        parse_int("--repeat", args.repeat),
+        parse_int("--seed", args.seed),
+    )
+    check_writable(args.json)
+    return BenchOptions(files, request, args.json)
+
+
+def bench(args: Namespace) -> int:
+    """Measure, print, write.
+
+    Returns:
+        0.
+    """
+    asked = bench_options(args)
+    progress = Progress()
+
+    def show(event: Event) -> None:
+        if isinstance(event, LoadProgress):
+            progress.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
+
+    try:
+        engine = load_engine(asked.files, show)
+        found = list(engine.costs(asked.request, show))
+    finally:
+        progress.clear()
+    document = bench_document(asked, engine.ready(), found)
+    if asked.json is not None:
+        write_output(asked.json, json.dumps(document, allow_nan=False) + "\n")
+    console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
+    print_document(console, document)
+    return 0
+
+
+def bench_document(
+    asked: BenchOptions, ready: EngineReady, found: Sequence[CostMeasured]
+) -> Document:
+    """The JSON document of what was measured."""
+    file = open_gguf(asked.files.model)
+    config = ModelConfig.from_gguf(file)
+    request, files = asked.request, asked.files
+    return {
+        "schema": SCHEMA,
+        "environment": dict(environment()),
+        "model": file_document(ready.files, "target"),
+        "drafter": file_document(ready.files, "drafter"),
+        "settings": {
+            "numerics": request.numerics,
+            "commit": request.commit if files.mtp else None,
+            "kv_rounding": files.kv_rounding,
+            "device": files.device,
+            "threads": files.threads,
+            "repeat": request.repeat,
+            "seed": request.seed,
+        },
+        "depths": [
+            _depth(
+                position,
+                [cost for cost in found if cost.position == position],
+                decode_floor(file, config, position),
+            )
+            for position in dict.fromkeys(request.positions)
+        ],
+    }
+
+
+def _depth(position: int, costs: Sequence[CostMeasured], floor: Floor) -> Document:
+    """Everything measured at one position."""
+    by = {(cost.kind, cost.rows): cost for cost in costs}
+    decode = by["decode", 1]
+    prefill, copy = by.pop(("prefill", position)), _copy(by)
+    bandwidth = 2e9 * copy.rows / copy.median_ns
+    floor_ns = floor.total / bandwidth * 1e9
+    return {
+        "position": position,
+        "prefill": {
+            "tokens": position,
+            **_times(prefill),
+            "tokens_per_s": position * 1e9 / prefill.median_ns,
+        },
+        "steps": [
+            {
+                "kind": cost.kind,
+                "rows": cost.rows,
+                **_times(cost),
+                "in_decodes": cost.median_ns / decode.median_ns,
+                "best_in_decodes": cost.best_ns / decode.best_ns,
+            }
+            for cost in by.values()
+        ],
+        "break_even": _break_even(by),
+        "floor": {
+            **asdict(floor),
+            "bytes_per_token": floor.total,
+            "copy_bytes": copy.rows,
+            "copy": _times(copy),
+            "bytes_per_s": bandwidth,
+            "floor_ms": floor_ns / 1e6,
+            "decode_over_floor": decode.median_ns / floor_ns,
+        },
+    }
+
+
+def _copy(by: dict[Any, CostMeasured]) -> CostMeasured:
+    """Take the copy's measurement out of the steps."""
+    return by.pop(next(key for key in by if key[0] == "copy"))
+
+
+def _times(cost: CostMeasured) -> Document:
+    return {
+        "median_ms": cost.median_ns / 1e6,
+        "low_ms": cost.low_ns / 1e6,
+        "high_ms": cost.high_ns / 1e6,
+        "best_ms": cost.best_ns / 1e6,
+        "n": cost.n,
+    }
+
+
+def _break_even(by: dict[Any, CostMeasured]) -> list[Document]:
+    """Per number of proposed drafts, the mean depth from which on a cycle beats decoding."""
+    block = max((rows for kind, rows in by if kind == "draft"), default=0)
+    commit = next((cost for (kind, _), cost in by.items() if kind == "commit"), None)
+    found = []
+    for n in range(1, block + 1):
+        cycle = [by["draft", block], by["verify", n + 1], *([commit] if commit else [])]
+        entry = {"proposed": n, "depth": 0.0, "best": 0.0}
+        entry["depth"] = sum(cost.median_ns for cost in cycle) / by["decode", 1].median_ns
+        entry["best"] = sum(cost.best_ns for cost in cycle) / by["decode", 1].best_ns
+        found.append(entry)
+    return found
+
+
+def print_document(console: Console, document: Document) -> None:
+    """A table per position, and the floor in a sentence."""
+    settings, model = document["settings"], document["model"]
+    console.print(
+        f"{visible(model['name'] or model['path'])}: numerics {settings['numerics']}, commit "
+        f"{settings['commit'] or 'none'}, kv-rounding {settings['kv_rounding']}, "
+        f"{settings['device']}, threads {settings['threads']}, {settings['repeat']} interleaved "
+        "turns",
+        soft_wrap=True,
+    )
+    for depth in document["depths"]:
+        console.print()
+        _print_depth(console, depth)
+
+
+def _print_depth(console: Console, depth: Document) -> None:
+    table = Table(title=f"after {depth['position']} tokens", title_justify="left")
+    table.add_column("step")
+    for name in ("median ms", "quartiles", "best", "in decodes", "best"):
+        table.add_column(name, justify="right", no_wrap=True)
+    prefill, floor = depth["prefill"], depth["floor"]
+    table.add_row(f"prefill of {prefill['tokens']}", *_cells(prefill))
+    for step in depth["steps"]:
+        ratios = (f"{step[name]:.2f}" for name in ("in_decodes", "best_in_decodes"))
+        table.add_row(_name(step), *_cells(step), *ratios)
+    console.print(table)
+    console.print(f"prefill {prefill['tokens_per_s']:.0f} tokens/s")
+    if depth["break_even"]:
+        for name, of in (("depth", "medians"), ("best", "best times")):
+            pays = ", ".join(f"{at['proposed']}: {at[name]:.2f}" for at in depth["break_even"])
+            console.print(f"break-even depth by drafts proposed, of {of}: {pays}", soft_wrap=True)
+    console.print(
+        f"floor: a decode reads {floor['bytes_per_token'] / 1e6:.2f} MB "
+        f"({floor['weights'] / 1e6:.2f} of weights, {floor['rows'] / 1e6:.2f} of rows), "
+        f"{floor['floor_ms']:.2f} ms at the {floor['bytes_per_s'] / 1e9:.1f} GB/s that copying "
+        f"{floor['copy_bytes'] / 1e6:.0f} MB reads and writes; decode takes "
+        f"{floor['decode_over_floor']:.2f} times that",
+        soft_wrap=True,
+    )
+
+
+def _cells(times: Document) -> tuple[str, str, str]:
+    low, median, high, best = (
+        _milliseconds(times[name]) for name in ("low_ms", "median_ms", "high_ms", "best_ms")
+    )
+    return median, f"{low} - {high}", best
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3f}" if value < 100 else f"{value:.0f}"
+
+
+def _name(step: Document) -> str:
+    rows = step["rows"]
+    match step["kind"]:
+        case "verify":
+            return f"verify {rows} row{'s' if rows > 1 else ''}"
+        case "draft":
+            return f"draft {rows}" if rows else "draft, 1st confidence"
+        case "commit":
+            return f"commit {rows} rows"
+        case _:
+            return str(step["kind"])

@@ -1,0 +1,317 @@
+"""The command line: commands, options, exit codes.
+
+Imports nothing heavy, so that --help, --version and a mistyped option are answered at once.
+Standard input is never read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from ds4tui import __version__, options
+from engine.errors import Ds4Error
+from engine.text import visible
+
+_WHAT = """\
+Plain greedy decode and DSpark speculative decode of a DeepSeek-V4 model, side by side: whether the
+text is the same, where it parts and why, how deep drafts are accepted, and what it costs."""
+
+_COMMANDS = """\
+commands:
+  run              open the interface (the default; `ds4tui` alone runs the embedded pair)
+  ab               compare headless: table, JSON, exit code
+  matrix           every numerics and commit policy over a set of prompts
+  bench            what prefill, decode, verify, draft and commit cost here
+  inspect FILE...  what is in a model file, and whether target and drafter fit
+  replay TRACE     open a recorded run in the interface
+  export           write the pair as llama.cpp's files
+  config path|show where the configuration is, and what is in force
+
+`ds4tui COMMAND --help` lists a command's options."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Ds4Error("Usage", f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
+
+
+def _parser(command: str, description: str, epilog: str = "") -> _Parser:
+    return _Parser(
+        prog=f"ds4tui {command}".strip(),
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that loads a model."""
+    parser.set_defaults(**options.DEFAULTS)
+    add = parser.add_argument_group("model").add_argument
+    add("-m", "--model", metavar="F.gguf", help="target (default: the embedded pair)")
+    add("--mtp", metavar="F.gguf", help="DSpark drafter of the target given with -m")
+    add("--ctx", metavar="N", help="context in tokens (default: the file's, at most 8192)")
+    add("--threads", metavar="N", help="CPU threads (default 1)")
+    add("--device", metavar="cpu|cuda", help="where to compute (default cpu)")
+    add("--cuda", action="store_true", help="the same as --device cuda")
+    add("--kv-rounding", metavar="fp8|none", help="rounding of stored rows (default fp8, as ds4)")
+
+
+def _add_run_options(parser: argparse.ArgumentParser, confidences: str = "store") -> None:
+    """Options that every command that runs prompts has; `confidences` is argparse's action."""
+    _add_model_options(parser)
+    add = parser.add_argument_group("prompt").add_argument
+    add("-p", "--prompt", metavar="TEXT", help="the prompt")
+    add("--prompt-file", metavar="F", help="a file that holds the prompt")
+    add("--prompts", metavar="FILE", help="a set: one prompt, or one JSON object, per line")
+    add("--system", metavar="TEXT", help="system prompt")
+    add("--no-chat", action="store_true", help="give the prompt as raw text")
+    add("--think", action="store_true", help="let the model think first")
+    add("--control-tokens", action="store_true", help="control tokens in the prompt's text act")
+    add = parser.add_argument_group("decode").add_argument
+    add("-n", "--max-tokens", metavar="N", help="most tokens (default 400)")
+    add("--ignore-eos", action="store_true", help="never choose the end token, in any arm")
+    add("--temp", dest="temperature", metavar="0", help="only 0: decoding is greedy")
+    add("--numerics", metavar="split|invariant", help="pairing of kernels (default split, as ds4)")
+    add("--no-repeat", metavar="N", help="no N-gram twice, 0 = off (default: the target's own)")
+    add("--seed", metavar="N", help="seed of --perturb (default 0)")
+    add = parser.add_argument_group("DSpark").add_argument
+    add("--commit", action="append", metavar="POLICY", help="direct (default), prefix, reproject, "
+        "replay or strict")  # fmt: skip
+    add("--dspark", action="store_true", help="accepted for ds4's command lines; always on")
+    add("--dspark-strict", action="store_true", help="the same as --commit strict")
+    add("--dspark-confidence", dest="confidence", action=confidences, metavar="F",
+        help="threshold, 0 = no gate (default: the drafter's own)")  # fmt: skip
+    add("--draft-max", metavar="N", help="most drafts of a block")
+    add("--no-markov", action="store_true", help="leave out the drafter's Markov bias")
+    add = parser.add_argument_group("diagnosis").add_argument
+    add("--batch-ops", metavar="CLASSES", help="op classes that a split verify batches")
+    add("--pin", metavar="router,indexer", help="verifies take these choices from plain decode")
+    add("--perturb", metavar="CLASS:ULPS", help="fault injection into verifies")
+    add("--digests", metavar="N", help="compare states at every N-th boundary, 0 = never")
+    add("--near-tie", metavar="ULPS", help="largest margin called a near-tie (default 32)")
+    add("--trace", metavar="FILE", help="write every event as JSON lines")
+
+
+def _run_parser() -> _Parser:
+    parser = _parser("", _WHAT, _COMMANDS)
+    parser.add_argument("--version", action="version", version=f"ds4tui {__version__}")
+    _add_run_options(parser)
+    _add_ui_options(parser)
+    return parser
+
+
+def _add_ui_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("interface").add_argument
+    add("--ascii", action="store_true", help="draw with ASCII only")
+    add("--config", metavar="FILE", help="configuration file")
+
+
+def _ab_parser() -> _Parser:
+    parser = _parser(
+        "ab",
+        "Compare plain decode with DSpark arms, headless. Exit code 0: all identical, 1: an arm "
+        "diverged,\n2: an error, or the verdict is withheld.",
+    )
+    _add_run_options(parser)
+    add = parser.add_argument_group("comparison").add_argument
+    add("--arm", action="append", default=[], metavar="SPEC", help="one DSpark arm: a comma list "
+        "of commit=, confidence=, draft-max=, mtp=FILE")  # fmt: skip
+    add("--controls", action="store_true", help="run every arm twice")
+    add("--repeat", default="1", metavar="N", help="run N times; ids must agree, speed is the "
+        "median")  # fmt: skip
+    add("--against", action="append", default=[], metavar="IDS.json", help="recorded ids to "
+        "compare plain decode with")  # fmt: skip
+    add("--json", metavar="FILE", help="write the result as JSON, - = standard output")
+    add("--report", metavar="FILE.md", help="write the result as Markdown")
+    return parser
+
+
+def _matrix_parser() -> _Parser:
+    parser = _parser(
+        "matrix",
+        "Every numerics and commit policy over the lines of --prompts (default: the demo set).\n"
+        "--dspark-confidence may repeat; --numerics and --commit restrict the cells. Exit code 0:\n"
+        "every cell that must be identical is, with equal states after every cycle, 1: one is\n"
+        "not, 2: an error, or the verdict is withheld.",
+    )
+    _add_run_options(parser, confidences="append")
+    parser.set_defaults(numerics=None)
+    add = parser.add_argument_group("matrix").add_argument
+    add("--json", metavar="FILE", help="write the result as JSON, - = standard output")
+    add("--report", metavar="FILE.md", help="write the result as Markdown")
+    return parser
+
+
+def _bench_parser() -> _Parser:
+    parser = _parser(
+        "bench",
+        "What prefill, decode, verify, draft and commit cost on this machine: medians, quartiles\n"
+        "and best of interleaved turns, beside the bytes that a decode must read and the time\n"
+        "that this memory needs for them.",
+    )
+    _add_model_options(parser)
+    add = parser.add_argument_group("bench").add_argument
+    add("--numerics", metavar="split|invariant", help="pairing of kernels (default split, as ds4)")
+    add("--commit", metavar="POLICY", help="policy whose commits are measured (default direct)")
+    add("--depths", default="512", metavar="P1,P2", help="tokens before the steps (default 512)")
+    add("--repeat", default="30", metavar="N", help="turns (default 30)")
+    add("--seed", metavar="N", help="seed of the tokens and of the order of the steps (default 0)")
+    add("--json", metavar="FILE", help="write the result as JSON, - = standard output")
+    return parser
+
+
+def _interface(found: options.RunOptions) -> int:
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise Ds4Error(
+            "No terminal",
+            "The interface needs a terminal, and at least one of input, output and error output is "
+            "none.",
+            "Use ds4tui ab for headless comparisons.",
+        )
+    from ds4tui.app import run_app  # brings in Textual
+
+    return run_app(found)
+
+
+def _run(argv: Sequence[str]) -> int:
+    args = _run_parser().parse_args(argv)
+    return _interface(options.run_options(args))
+
+
+def _ab(argv: Sequence[str]) -> int:
+    args = _ab_parser().parse_args(argv)
+    from ds4tui.ab_command import ab  # brings in rich; it loads the engine itself
+
+    return ab(args)
+
+
+def _matrix(argv: Sequence[str]) -> int:
+    args = _matrix_parser().parse_args(argv)
+    from ds4tui.matrix_command import matrix  # brings in rich; it loads the engine itself
+
+    return matrix(args)
+
+
+def _bench(argv: Sequence[str]) -> int:
+    args = _bench_parser().parse_args(argv)
+    from ds4tui.bench_command import bench  # brings in rich; it loads the engine itself
+
+    return bench(args)
+
+
+def _replay(argv: Sequence[str]) -> int:
+    parser = _parser("replay", "Open a recorded run in the interface.")
+    parser.add_argument("trace", metavar="TRACE", help="a file that --trace wrote")
+    _add_ui_options(parser)
+    args = parser.parse_args(argv)
+    return _interface(options.replay_options(args))
+
+
+def _inspect(argv: Sequence[str]) -> int:
+    parser = _parser("inspect", "What is in GGUF files, and whether a target and a drafter fit.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a target or a drafter")
+    parser.add_argument("--json", metavar="FILE", help="write it as JSON, - = standard output")
+    args = parser.parse_args(argv)
+    from pathlib import Path
+
+    from ds4tui.inspect import format_report, inspect_files, to_json
+    from ds4tui.output import write_output
+
+    report = inspect_files([Path(name) for name in args.files])
+    if args.json is not None:
+        write_output(args.json, to_json(report) + "\n")
+    if args.json != "-":
+        print(format_report(report))
+    return 0 if report["ok"] else 2
+
+
+def _export(argv: Sequence[str]) -> int:
+    parser = _parser("export", "Write the pair in llama.cpp's dialect.")
+    parser.add_argument("-m", "--model", metavar="F.gguf", help="target (default: the embedded "
+        "pair)")  # fmt: skip
+    parser.add_argument("--mtp", metavar="F.gguf", help="drafter of the target given with -m")
+    parser.add_argument("--out", metavar="DIR", default=".", help="folder (default: this one)")
+    parser.add_argument("--f32", action="store_true", help="everything as F32, not as quantised")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    args = parser.parse_args(argv)
+    from pathlib import Path
+
+    from ds4tui.output import Progress
+    from engine.export import export_pair
+    from engine.gguf import open_gguf
+
+    target, drafters, _ = options.model_files(args.model, args.mtp)
+    progress = Progress()
+    try:
+        written = export_pair(
+            open_gguf(target),
+            open_gguf(drafters[0]) if drafters else None,
+            Path(args.out),
+            form="f32" if args.f32 else "quantised",
+            overwrite=args.overwrite,
+            progress=lambda name, done, total: progress.show(f"{name} {done}/{total}"),
+        )
+    finally:
+        progress.clear()
+    for file in written:
+        print(visible(f"{file.role}: {file.path} ({file.size} bytes)"))
+    return 0
+
+
+def _config(argv: Sequence[str]) -> int:
+    parser = _parser("config", "Where the configuration is, and what is in force.")
+    parser.add_argument("what", choices=("path", "show"))
+    parser.add_argument("--config", metavar="FILE", help="configuration file")
+    args = parser.parse_args(argv)
+    from ds4tui.config import config_path, load_config, show
+
+    found = config_path(args.config) if args.what == "path" else show(load_config(args.config))
+    print(visible(str(found)))
+    return 0
+
+
+_MAIN: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": _run,
+    "ab": _ab,
+    "matrix": _matrix,
+    "bench": _bench,
+    "inspect": _inspect,
+    "replay": _replay,
+    "export": _export,
+    "config": _config,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; a user's mistake is one sentence on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks our glyphs
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words.pop(0) if words and words[0] in _MAIN else "run"
+    try:
+        if words and not words[0].startswith("-") and command == "run":
+            raise Ds4Error(
+                "Unknown command",
+                f'"{words[0]}" is no command; expected {", ".join(_MAIN)} or an option.',
+                "Give a prompt with -p.",
+            )
+        return _MAIN[command](words)
+    except Ds4Error as error:
+        print(visible(f"ds4tui: {error}"), file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output has gone; nothing is left to be flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
+    except KeyboardInterrupt:
+        print("ds4tui: interrupted", file=sys.stderr)
+        return 130

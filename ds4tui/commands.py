@@ -1,0 +1,68 @@
+"""The command palette: every key as `area: Verb object`, offered only when it can act."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+if TYPE_CHECKING:
+    from ds4tui.app import Ds4App
+
+COMMANDS = (
+    ("run", "run: Run the prompt"),
+    ("pause", "run: Pause or resume"),
+    ("escape", "run: Stop, or end slow motion"),
+    ("slow", "run: Play in slow motion"),
+    ("slower", "run: Play slower"),
+    ("faster", "run: Play faster"),
+    ("prompt", "prompt: Edit prompt and switches"),
+    ("next_prompt", "prompt: Run next of the set"),
+    ("previous_prompt", "prompt: Run previous of the set"),
+    ("policy", "knobs: Turn commit policy"),
+    ("policy_back", "knobs: Turn commit policy back"),
+    ("numerics", "knobs: Turn numerics of the next run"),
+    ("confidence", "knobs: Raise confidence threshold"),
+    ("confidence_down", "knobs: Lower confidence threshold"),
+    ("block", "knobs: Lengthen block"),
+    ("block_down", "knobs: Shorten block"),
+    ("divergence", "tokens: Go to divergence"),
+    ("drift", "tokens: Go to first drift"),
+    ("cycle_before", "tokens: Go to cycle before"),
+    ("cycle_after", "tokens: Go to cycle after"),
+    ("token", "tokens: Show token under cursor"),
+    ("rejected", "tokens: Show or hide rejected drafts"),
+    ("sources", "tokens: Switch marks"),
+    ("together", "tokens: Tie or untie scrolling"),
+    ("other_arm", "tokens: Show other arm"),
+    ("maximise", "view: Maximise pane or box"),
+    ("flip", "view: Flip box"),
+    ("theme", "view: Change theme"),
+    ("copy", "export: Copy pane or box"),
+    ("help", "help: Show keys, marks and words"),
+    ("quit", "app: Quit"),
+)
+"""(binding id, palette entry)."""
+
+
+class KeyCommands(Provider):
+    """Palette entries for what the keys do."""
+
+    def _entries(self) -> list[tuple[str, str]]:
+        app = cast("Ds4App", self.app)
+        return [(name, text) for name, text in COMMANDS if app.can(name)]
+
+    async def discover(self) -> Hits:
+        """Everything that can act."""
+        app = cast("Ds4App", self.app)
+        for name, text in self._entries():
+            yield DiscoveryHit(text, lambda name=name: app.act(name))
+
+    async def search(self, query: str) -> Hits:
+        """What matches."""
+        app = cast("Ds4App", self.app)
+        matcher = self.matcher(query)
+        for name, text in self._entries():
+            score = matcher.match(text)
+            if score > 0:
+                yield Hit(score, matcher.highlight(text), lambda name=name: app.act(name))

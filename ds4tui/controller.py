@@ -1,0 +1,472 @@
+"""Between the engine and the screens: one run state, the run shown, and the knobs.
+
+Owns the link, the runs of the session, what the next run will be, and slow motion. Knows no
+widgets: `drain()` says what changed, and whoever draws asks for the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ds4tui.link import EngineLink
+from ds4tui.options import PromptEntry
+from ds4tui.paint.panes import LoadStep
+from ds4tui.playback import Playback, is_playable
+from ds4tui.run_record import ArmRecord, RunRecord
+from ds4tui.run_state import RunState
+from engine.errors import Ds4Error
+from engine.events import (
+    ArmFinished,
+    Diverged,
+    EngineReady,
+    Event,
+    LoadProgress,
+    Notice,
+    PromptRendered,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    TokensCommitted,
+    TokenText,
+)
+from engine.paths import Numerics, Policy
+from engine.process import Cancel, Pause, Render, Resume, Run, Stop, Turn
+from engine.settings import (
+    NUMERICS_AVAILABLE,
+    POLICIES_AVAILABLE,
+    Knobs,
+    Prompt,
+    RunRequest,
+    Settings,
+)
+
+CONFIDENCES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Thresholds that `c` steps through: the ones of the sweep."""
+HISTORY = 100
+RUNS_KEPT = 20
+"""Runs of the session that stay in memory with their events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the knobs can be turned to; empty in a recorded run."""
+
+    numerics: tuple[Numerics, ...] = NUMERICS_AVAILABLE
+    policies: tuple[Policy, ...] = POLICIES_AVAILABLE
+
+
+NO_CHOICES = Choices((), ())
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a drain changed, for whoever draws."""
+
+    record: bool = False
+    tokens: bool = False
+    state: bool = False
+    parted: bool = False
+    ended: bool = False
+    rendered: bool = False
+    notices: list[tuple[str, str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+class Controller:
+    """Runs prompts on an engine and keeps what came back.
+
+    Args:
+        connect: makes a link that has not been started yet.
+        prompt: of the first run; None starts none.
+        settings: of the first run.
+        prompts: the set for `[` and `]`.
+        choices: what the engine can do.
+        recorder: gets every batch of events, for a trace.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], EngineLink],
+        prompt: Prompt | None = None,
+        settings: Settings | None = None,
+        prompts: Sequence[PromptEntry] = (),
+        choices: Choices | None = None,
+        recorder: Callable[[Sequence[Event]], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.prompt = prompt or Prompt("")
+        self.settings = settings or Settings()
+        self.prompts = tuple(prompts)
+        self.choices = choices or Choices()
+        self.history: list[str] = []
+        self.state = RunState.IDLE
+        self.steps: dict[str, LoadStep] = {}
+        self.runs: list[RunRecord] = []
+        self.failure: RunFailed | None = None
+        self.ready: EngineReady | None = None
+        self.rendered: PromptRendered | None = None
+        self.token_bytes: dict[int, bytes] = {}
+        self.playback: Playback | None = None
+        self._played: RunRecord | None = None
+        self._record: RunRecord | None = None
+        self._open: dict[str, RunRecord] = {}
+        self._connect = connect
+        self._link: EngineLink | None = None
+        self._wants_run = prompt is not None
+        self._recorder = recorder
+        self._clock = clock
+        self._prompt_at: int | None = None
+
+    # What is shown
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The run shown: the one being replayed, else the newest."""
+        return self._played if self._played is not None else self._record
+
+    @property
+    def shown_state(self) -> RunState:
+        """The state that row 1 names."""
+        return RunState.REPLAY if self.playback is not None else self.state
+
+    @property
+    def now(self) -> Knobs | None:
+        """The knobs of the run shown, with those turned since it began."""
+        record = self.record
+        arm = record.dspark if record else None
+        return None if arm is None else knobs_of(arm)
+
+    @property
+    def wanted(self) -> Knobs | None:
+        """The knobs of the next run; None when it is plain only."""
+        return self.settings.dspark[0] if self.settings.dspark else None
+
+    @property
+    def block_size(self) -> int:
+        """Drafts of a whole block."""
+        if self.ready is not None:
+            return self.ready.block_size
+        record = self.record
+        return record.started.block_size if record and record.started else 0
+
+    @property
+    def default_confidence(self) -> float | None:
+        """The drafter's own threshold, once known."""
+        return self.ready.confidence if self.ready is not None else None
+
+    # Commands
+
+    def start(self) -> None:
+        """Begin to load the engine."""
+        self._link = self._connect()
+        self.state = RunState.LOADING
+        self.steps.clear()
+        self.failure = None
+        # Spawning hands on stderr's file descriptor; while Textual draws, sys.stderr has none.
+        with contextlib.redirect_stderr(sys.__stderr__):
+            self._link.start()
+
+    def close(self) -> None:
+        """End the engine."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def run(self, prompt: Prompt | None = None) -> None:
+        """Run the prompt with the wanted settings; loads the engine again if it has ended."""
+        if prompt is not None:
+            self.prompt = prompt
+        self.end_playback()
+        if self.prompt.text and self.history[-1:] != [self.prompt.text]:
+            self.history = [*self.history, self.prompt.text][-HISTORY:]
+        alive = self._link is not None and self._link.is_alive
+        if alive and self.ready is not None:
+            self._send_run()
+            return
+        self._wants_run = True
+        if not alive or self.state is not RunState.LOADING:
+            self.close()
+            self.start()
+
+    def _send_run(self) -> None:
+        assert self._link is not None
+        self._wants_run = False
+        if self.state.is_busy:
+            self._link.send(Cancel())
+        self.failure = None
+        self.state = RunState.PREFILL
+        self.steps.pop("prefill", None)
+        at = self._prompt_index()
+        request = RunRequest(
+            prompt=self.prompt,
+            settings=self.settings,
+            prompt_index=at or 0,
+            category=self.prompts[at].category if at is not None else "",
+        )
+        self._link.send(Run(request))
+
+    def _prompt_index(self) -> int | None:
+        """Where the prompt is in the set; None when it is not of the set."""
+        at = self._prompt_at
+        if at is not None and self.prompts[at].prompt == self.prompt:
+            return at
+        same = (n for n, entry in enumerate(self.prompts) if entry.prompt == self.prompt)
+        return next(same, None)
+
+    def pause(self) -> None:
+        """Pause or resume the run, or slow motion."""
+        if self.playback is not None:
+            self.playback.pause(not self.playback.is_paused)
+        elif self._link is not None and self.state is RunState.PAUSED:
+            self._link.send(Resume())
+            self.state = RunState.DECODING
+        elif self._link is not None and self.state.is_busy:
+            self._link.send(Pause())
+            self.state = RunState.PAUSED
+
+    def stop(self) -> None:
+        """Stop the run, or end slow motion."""
+        if self.playback is not None:
+            self.end_playback()
+        elif self._link is not None and self.state.is_busy:
+            self._link.send(Stop())
+
+    def render(self, prompt: Prompt) -> None:
+        """Ask which ids a prompt becomes; the answer comes as `rendered`."""
+        if self._link is not None and self._link.is_alive and self.ready is not None:
+            self._link.send(Render(prompt))
+
+    def can_turn(self, knob: str) -> bool:
+        """A knob has more than one position now."""
+        if knob == "numerics":
+            return self.next_numerics() is not None
+        if knob == "policy":
+            return self.next_policy() is not None
+        return self.wanted is not None and bool(self.choices.policies) and self.block_size > 0
+
+    def turn(self, knob: str, step: int) -> None:
+        """Turn a knob: policy, threshold and block length act from the next cycle of a running
+        run on, numerics from the next run on.
+
+        Args:
+            knob: `numerics`, `policy`, `confidence` or `block`.
+            step: 1 or -1.
+        """
+        if not self.can_turn(knob):
+            return
+        numerics, policy, wanted = self.next_numerics(), self.next_policy(step), self.wanted
+        if knob == "numerics" and numerics is not None:
+            self.settings = replace(self.settings, numerics=numerics)
+        elif wanted is None:
+            return
+        elif knob == "policy" and policy is not None:
+            self._turn(replace(wanted, commit=policy))
+        elif knob == "confidence":
+            self._turn(replace(wanted, confidence=self._next_confidence(wanted, step)))
+        elif knob == "block":
+            most = wanted.draft_max or self.block_size
+            most = max(1, min(self.block_size, most + step))
+            self._turn(replace(wanted, draft_max=None if most == self.block_size else most))
+
+    def _next_confidence(self, wanted: Knobs, step: int) -> float:
+        value = wanted.confidence if wanted.confidence is not None else self.default_confidence
+        current = 0.9 if value is None else value
+        beyond = [c for c in CONFIDENCES if (c > current if step > 0 else c < current)]
+        if not beyond:
+            return current
+        return beyond[0] if step > 0 else beyond[-1]
+
+    def next_policy(self, step: int = 1) -> Policy | None:
+        """The policy that turning the knob would choose; None when there is no other."""
+        wanted = self.wanted
+        policies = self.choices.policies
+        if wanted is None or len(policies) < 2:
+            return None
+        at = policies.index(wanted.commit) if wanted.commit in policies else -1
+        return policies[(at + step) % len(policies)]
+
+    def next_numerics(self) -> Numerics | None:
+        """The numerics that turning the knob would choose; None when there is no other."""
+        numerics = self.choices.numerics
+        if len(numerics) < 2:
+            return None
+        return numerics[(numerics.index(self.settings.numerics) + 1) % len(numerics)]
+
+    def _turn(self, knobs: Knobs) -> None:
+        self.settings = replace(self.settings, dspark=(knobs, *self.settings.dspark[1:]))
+        if self._link is not None and self.state.is_busy and self._record is not None:
+            arm = next((n for n, a in enumerate(self._record.arms) if a.info.kind == "dspark"), 0)
+            if arm:
+                self._link.send(Turn(arm, knobs))
+
+    def choose_prompt(self, step: int) -> bool:
+        """Take the next or previous prompt of the set; False when there is none."""
+        if not self.prompts:
+            return False
+        at = self._prompt_index()
+        if at is None:
+            at = self._prompt_at if self._prompt_at is not None else (-1 if step > 0 else 0)
+        self._prompt_at = (at + step) % len(self.prompts)
+        self.prompt = self.prompts[self._prompt_at].prompt
+        return True
+
+    @property
+    def can_slow(self) -> bool:
+        """There is a run that has ended and committed something."""
+        record = self._record
+        return record is not None and not self.state.is_busy and is_playable(record.events)
+
+    def slow_motion(self) -> bool:
+        """Play the finished run again, slowly; False when there is none."""
+        if self._record is None or not self.can_slow:
+            return False
+        self.playback = Playback(self._record.events, self._clock)
+        self._played = RunRecord(keep_events=False)
+        return True
+
+    def end_playback(self) -> None:
+        """Show the finished run again."""
+        self.playback = None
+        self._played = None
+
+    # Events
+
+    def drain(self) -> Changes:
+        """Take all events that have come; call it at the frame rate."""
+        changes = Changes()
+        before = self.shown_state
+        if self._link is not None:
+            events = self._link.poll()
+            if events and self._recorder is not None:
+                self._record_events(events, changes)
+            for event in events:
+                self._take(event, changes)
+        if self.playback is not None:
+            self._play(changes)
+        changes.state |= before is not self.shown_state
+        return changes
+
+    def _record_events(self, events: Sequence[Event], changes: Changes) -> None:
+        assert self._recorder is not None
+        try:
+            self._recorder(events)
+        except Ds4Error as error:
+            # What was recorded stays readable; the run goes on.
+            self._recorder = None
+            changes.notices.append(("error", f"{error} The trace ends here."))
+
+    def _play(self, changes: Changes) -> None:
+        assert self.playback is not None
+        assert self._played is not None
+        for event in self.playback.poll():
+            self._played.feed(event)
+            changes.record |= isinstance(event, RunStarted)
+            changes.tokens |= isinstance(event, TokensCommitted)
+            changes.parted |= isinstance(event, Diverged)
+        if self.playback.is_over:
+            self.end_playback()
+            changes.record = True
+
+    def _take(self, event: Event, changes: Changes) -> None:
+        match event:
+            case LoadProgress():
+                self.steps[event.stage] = LoadStep(event.stage, event.done, event.total)
+                changes.state = True
+            case EngineReady():
+                self.ready = event
+                self.state = RunState.IDLE
+                changes.state = True
+                if self._wants_run:
+                    self._send_run()
+            case PromptRendered():
+                self.rendered = event
+                changes.rendered = True
+            case RunFailed():
+                self._failed(event, changes)
+            case Notice() if not event.run_id:
+                changes.notices.append((event.level, event.text))
+            case TokenText() if not event.run_id:
+                self.token_bytes.update(event.entries)
+            case _:
+                self._take_of_run(event, changes)
+
+    def _take_of_run(self, event: Event, changes: Changes) -> None:
+        record = self._open.setdefault(event.run_id, RunRecord())
+        record.feed(event)
+        if isinstance(event, RunStarted):
+            self.end_playback()
+            self._record = record
+            self.runs = [*self.runs, record][-RUNS_KEPT:]
+            self.state = RunState.PREFILL
+            changes.record = True
+        if isinstance(event, RunFinished):
+            del self._open[event.run_id]
+        if record is not self._record:
+            return  # the last words of a run that was dropped
+        match event:
+            case TokensCommitted():
+                if self.state is RunState.PREFILL:
+                    self.state = RunState.DECODING
+                changes.tokens = True
+            case Notice() if len(record.arms) != 1:
+                # A plain run says so in its panes, every time.
+                changes.notices.append((event.level, event.text))
+            case ArmFinished():
+                changes.tokens = True
+            case Diverged():
+                changes.parted = True
+            case RunFinished():
+                reasons = {arm.finished.reason for arm in record.arms if arm.finished}
+                stopped = reasons & {"stop", "cancelled"}
+                self.state = RunState.CANCELLED if stopped else RunState.DONE
+                changes.ended = changes.tokens = True
+            case _:
+                pass
+
+    def _failed(self, event: RunFailed, changes: Changes) -> None:
+        expected = self.state.is_busy or self.state is RunState.LOADING
+        self.state = RunState.FAILED
+        self.end_playback()
+        changes.state = changes.ended = True
+        if self._link is not None and not self._link.is_alive:
+            self.ready = None
+        if not expected:
+            # Nothing was going on: the verdict on the run shown stays, and `r` loads again.
+            changes.notices.append(("error", f"{event.message} {event.hint}".strip()))
+            return
+        self.failure = event
+        self._open.clear()
+        if self._record is not None and self._record.finished is None:
+            self._record.feed(event)
+            changes.tokens = True
+
+
+def knobs_of(arm: ArmRecord) -> Knobs:
+    """The knobs of an arm as they stand after everything that was turned during its run."""
+    info = arm.info
+    knobs: dict[str, str] = {}
+    for change in arm.changes:
+        knobs.update(change.settings)
+    commit = knobs.get("commit", info.commit or "direct")
+    confidence = knobs.get("confidence")
+    draft_max = knobs.get("draft_max")
+    return Knobs(
+        commit=commit,  # type: ignore[arg-type]  # the engine's own word for a policy
+        confidence=info.confidence if confidence is None else _float(confidence),
+        draft_max=info.draft_max if draft_max is None else _int(draft_max),
+    )
+
+
+def _float(text: str) -> float | None:
+    return None if text == "none" else float(text)
+
+
+def _int(text: str) -> int | None:
+    return None if text == "none" else int(text)

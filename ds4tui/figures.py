@@ -1,0 +1,116 @@
+"""Numbers as the boxes need them, from the tallies of `engine.stats`: depths, rates, ledger.
+
+Pure functions; no Textual, no text. Times are engine nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.stats import ArmTally
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """Cycles by tokens committed, and drafts by position, at one moment.
+
+    Args:
+        counts: cycles of depth 1, 2, ... block + 1.
+        no_draft: cycles of depth 1 that proposed nothing.
+        by_position: (accepted, reached) of each draft position.
+        proposed_by_accepted: cycles by drafts proposed (row) and accepted (column).
+        lengths_vary: blocks of more than one length, so the depths alone do not say enough.
+    """
+
+    counts: tuple[int, ...]
+    no_draft: int
+    cycles: int
+    tokens: int
+    proposed: int
+    accepted: int
+    mean: float | None
+    accept_rate: float | None
+    avg_accept: float | None
+    by_position: tuple[tuple[int, int], ...]
+    proposed_by_accepted: tuple[tuple[int, ...], ...]
+    lengths_vary: bool
+
+
+def depths(arm: ArmTally) -> Depths | None:
+    """The histogram and its denominators; None before the first cycle."""
+    if not arm.cycles:
+        return None
+    return Depths(
+        counts=tuple(arm.depth_hist().values()),
+        no_draft=arm.shallow()[0],
+        cycles=len(arm.cycles),
+        tokens=sum(cycle.depth for cycle in arm.cycles),
+        proposed=arm.proposed,
+        accepted=arm.accepted,
+        mean=arm.mean_depth,
+        accept_rate=arm.accept_rate,
+        avg_accept=arm.avg_accept,
+        by_position=tuple(arm.accept_by_position()),
+        proposed_by_accepted=tuple(tuple(row) for row in arm.proposed_by_accepted()),
+        lengths_vary=arm.lengths_vary(),
+    )
+
+
+def rates(token_ns: Sequence[float], total: int, columns: int) -> list[float | None]:
+    """Tokens per second in each of `columns` equal ranges of the token index.
+
+    The first token comes from prefill and has no decode time, so it counts nowhere. A step's time
+    is spread evenly over the tokens that it committed. None where no token has been decoded yet.
+    """
+    out: list[float | None] = []
+    for column in range(columns):
+        first = max(1, total * column // columns)
+        last = min(len(token_ns), max(first + 1, total * (column + 1) // columns))
+        spent = sum(token_ns[first:last])
+        out.append((last - first) * 1e9 / spent if last > first and spent else None)
+    return out
+
+
+KINDS = ("draft", "verify", "replay", "decode", "commit")
+"""Kinds of engine time, in the order in which a cycle spends them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where the engine's milliseconds went, per token, and what speculation saved in all.
+
+    `saved` is the sum of `terms`: the plain time of as many tokens as the DSpark arm has, less what
+    that arm spent. The term `accepted` is what the accepted drafts spared: plain time less verify
+    and decode.
+    """
+
+    plain: dict[str, float]
+    dspark: dict[str, float]
+    plain_total_ms: float
+    saved_ms: float
+    terms: dict[str, float]
+
+
+def _per_token(arm: ArmTally) -> dict[str, float]:
+    decoded = len(arm.ids) - 1
+    return {kind: getattr(arm.time, kind) / 1e6 / decoded for kind in KINDS}
+
+
+def ledger(plain: ArmTally | None, dspark: ArmTally | None) -> Ledger | None:
+    """The ledger of two arms; None until both have decoded a token."""
+    if plain is None or len(plain.ids) < 2:
+        return None
+    plain_kinds = _per_token(plain)
+    if dspark is None or len(dspark.ids) < 2:
+        return Ledger(plain_kinds, {}, plain.decode_ns / 1e6, 0.0, {})
+    kinds = _per_token(dspark)
+    decoded = len(dspark.ids) - 1
+    plain_ms = sum(plain_kinds.values()) * decoded
+    terms = {
+        "accepted": plain_ms - (kinds["verify"] + kinds["decode"]) * decoded,
+        "draft": -kinds["draft"] * decoded,
+        "replay": -kinds["replay"] * decoded,
+        "commit": -kinds["commit"] * decoded,
+    }
+    return Ledger(plain_kinds, kinds, plain_ms, sum(terms.values()), terms)

@@ -1,0 +1,163 @@
+"""`ds4tui matrix`: load once, run every cell over a set of prompts, print, write, answer."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import cast
+
+from rich.console import Console
+
+from ds4tui import matrix_report, matrix_text, options
+from ds4tui.output import Progress, check_writable, write_output
+from ds4tui.report import Document
+from engine.errors import Ds4Error
+from engine.events import Event, LoadProgress, RunStarted, TokensCommitted
+from engine.paths import POLICIES, Numerics
+from engine.session import Engine, load_engine
+from engine.settings import EngineFiles, Knobs, check_names
+from engine.suite import NUMERICS, MatrixRequest, SuitePrompt, matrix_arms, matrix_events
+from engine.trace import TraceWriter
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixOptions:
+    """What `matrix` was asked for."""
+
+    files: EngineFiles
+    request: MatrixRequest
+    labels: tuple[str, ...]
+    trace: str | None
+    json: str | None
+    markdown: str | None
+
+
+def matrix_options(args: Namespace) -> MatrixOptions:
+    """Read and check the command line."""
+    files, embedded = options.engine_files(args)
+    if not files.mtp:
+        raise Ds4Error(
+            "No drafter",
+            "matrix was given a target without a drafter, so there are no policies to compare.",
+            "Give the drafter with --mtp.",
+        )
+    numerics = NUMERICS if args.numerics is None else (cast(Numerics, args.numerics),)
+    check_names("--numerics", numerics, NUMERICS)
+    if args.batch_ops is not None and numerics != ("split",):
+        raise Ds4Error(
+            "Contradictory options",
+            "--batch-ops was given, and the matrix has invariant cells, whose verifies have no "
+            "batch path to restrict.",
+            "Give --numerics split.",
+        )
+    entries = _prompts(args, embedded)
+    for path in (args.json, args.report, args.trace):
+        check_writable(path)
+    given = copy.copy(args)
+    given.numerics = numerics[0]
+    request = MatrixRequest(
+        tuple(SuitePrompt(entry.prompt, entry.category) for entry in entries),
+        options.run_settings(given, _arms(args)),
+        numerics,
+    )
+    labels = tuple(entry.id or entry.prompt.text for entry in entries)
+    return MatrixOptions(files, request, labels, args.trace, args.json, args.report)
+
+
+def _arms(args: Namespace) -> tuple[Knobs, ...]:
+    """Every policy asked for, all by default, at every confidence asked for."""
+    asked = ["strict"] if args.dspark_strict else args.commit or POLICIES
+    check_names("--commit", asked, POLICIES)
+    bases = []
+    for confidence in dict.fromkeys(args.confidence or [None]):
+        one = copy.copy(args)
+        one.confidence = confidence
+        bases.append(options.base_knobs(one, "direct"))
+    policies = tuple(policy for policy in POLICIES if policy in asked)
+    return matrix_arms(policies, bases)
+
+
+def _prompts(args: Namespace, embedded: bool) -> tuple[options.PromptEntry, ...]:
+    prompt = options.prompt_of(args)
+    if prompt is None and args.prompts is None and not embedded:
+        raise Ds4Error(
+            "No prompt", "matrix was given no prompt.", "Give --prompts, -p or --prompt-file."
+        )
+    if prompt is None:
+        return options.read_prompts(args)
+    if args.prompts is not None:
+        raise Ds4Error(
+            "Contradictory options",
+            "--prompts and a prompt of its own exclude each other.",
+            "Leave one of them out.",
+        )
+    return (options.PromptEntry("", "", prompt),)
+
+
+def matrix(args: Namespace) -> int:
+    """Run the matrix.
+
+    Returns:
+        0 every cell that must be identical is, 1 one is not, 2 a verdict is withheld.
+    """
+    asked = matrix_options(args)
+    console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
+    progress = Progress()
+    trace = None if asked.trace is None else TraceWriter(asked.trace)
+    found = matrix_report.MatrixReport(asked.labels)
+    began, complete = (time.monotonic(), time.process_time()), False
+    try:
+        engine = load_engine(asked.files, lambda event: _show_loading(progress, event))
+        _run(engine, asked, found, trace, progress)
+        complete = True
+    finally:
+        progress.clear()
+        if trace is not None:
+            trace.close()
+        spent = (time.monotonic() - began[0], time.process_time() - began[1])
+        document = found.document(wall_s=spent[0], cpu_s=spent[1], complete=complete)
+        _write(asked, document)
+    assert document is not None
+    matrix_text.print_document(console, document)
+    return matrix_report.exit_code(document)
+
+
+def _run(
+    engine: Engine,
+    asked: MatrixOptions,
+    found: matrix_report.MatrixReport,
+    trace: TraceWriter | None,
+    progress: Progress,
+) -> None:
+    where = ""
+    for event in matrix_events(
+        engine, asked.request, report=lambda event: _show_loading(progress, event)
+    ):
+        found.feed(event)
+        if trace is not None:
+            trace.write([event])
+        match event:
+            case RunStarted():
+                where = f"prompt {event.prompt_index + 1}/{len(asked.labels)} {event.cell}"
+            case TokensCommitted(arm=0):
+                progress.show(f"{where} #{event.index}")
+            case _:
+                pass
+
+
+def _show_loading(progress: Progress, event: Event) -> None:
+    if isinstance(event, LoadProgress):
+        progress.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
+
+
+def _write(asked: MatrixOptions, document: Document | None) -> None:
+    """Write what there is: after a failure, the runs that were finished before it."""
+    if document is None:
+        return
+    if asked.json is not None:
+        write_output(asked.json, json.dumps(document, allow_nan=False) + "\n")
+    if asked.markdown is not None:
+        write_output(asked.markdown, matrix_text.markdown(document))

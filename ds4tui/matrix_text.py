@@ -1,0 +1,203 @@
+"""The result of a matrix as tables for a terminal and as Markdown, from its JSON document.
+
+Owns words and columns. Prompts are untrusted text: shown with control characters as glyphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ds4tui.ab_text import escaped, make_table, number, small, speed, table_line
+from ds4tui.matrix_report import SHORT
+from ds4tui.report import Document
+from engine.text import one_line, visible
+
+WORK = ("arm", "sha256", "tok/s", "speed-up", "", "depth", "replay ms")
+SHORT_POLICY = {
+    "direct": "dir", "prefix": "pre", "reproject": "rpj", "replay": "rpl", "strict": "str",
+}  # fmt: skip
+LABEL = 12
+"""Characters of a prompt's label in a table."""
+
+
+def _identity_columns(document: Document) -> tuple[str, ...]:
+    tokens = document["settings"]["max_tokens"]
+    short = (f"={SHORT}",) if tokens > SHORT else ()
+    return ("arm", "must", *short, f"={tokens}", "first", "cause", "verdict", "state")
+
+
+def _arm(cell: Document) -> str:
+    """A cell's name, short: its numerics stand in the table's title."""
+    name = cell["name"].removeprefix(f"{cell['numerics']} ")
+    return visible(name.replace(" confidence ", " @"))
+
+
+def _of(document: Document, numerics: str) -> list[Document]:
+    return [cell for cell in document["cells"] if cell["numerics"] == numerics]
+
+
+def _numerics(document: Document) -> list[str]:
+    return [plain["numerics"] for plain in document["plain"]]
+
+
+def _counted(found: Document) -> str:
+    """`3 state, 1 verify_row`."""
+    return ", ".join(f"{n} {what}" for what, n in sorted(found.items())) or "-"
+
+
+def _state(cell: Document) -> str:
+    if cell["state_equal"]:
+        return f"equal after all {cell['cycles']} cycles"
+    return "differs" if cell["state_equal"] is False else f"compared {cell['compared']} times"
+
+
+def _identity(document: Document, cell: Document) -> list[str]:
+    total, first = cell["prompts"], cell["first_divergence"]
+    missed = cell["as_required"] is False
+    verdicts = _counted(cell["verdicts"])
+    if first:
+        verdicts += f", to {small(cell['largest_margin_ulps'])} ulp {first['ulp_type']}"
+    if cell["logic_errors"]:
+        verdicts += f", {cell['logic_errors']} LOGIC ERROR"
+    short = cell["identical_at_400"]
+    return [
+        _arm(cell),
+        "MISSED" if missed else "!" if cell["must_be_identical"] else "",
+        *([] if short is None else [f"{short}/{total}"]),
+        f"{cell['identical']}/{total}",
+        f"#{first['index']}" if first else "-",
+        _counted(cell["causes"]),
+        verdicts,
+        _state(cell),
+    ]
+
+
+def _work(cell: Document) -> list[str]:
+    rate = cell["tokens_per_s"]
+    return [
+        _arm(cell) if "commit" in cell else "plain",
+        cell["ids_sha256"][:8],
+        number(rate, 0) if rate else "-",
+        *(speed(cell["speedup"]) if "speedup" in cell else ["-", ""]),
+        number(cell["mean_depth"]) if "commit" in cell else "-",
+        number(cell["time_ms"]["replay"], 0),
+    ]
+
+
+def _by_prompt(document: Document, numerics: str) -> tuple[list[str], list[list[str]]]:
+    """First divergent index per prompt and cell."""
+    cells = _of(document, numerics)
+    columns = ["prompt", "gap min", *map(_short, cells)]
+    rows = []
+    for prompt in document["prompts"]:
+        runs = {run["cell"]: run for run in prompt["runs"]}
+        if numerics not in prompt["plain"]:
+            continue
+        gap = prompt["plain"][numerics]["smallest_margin"]
+        shown = [_first(runs.get(cell["name"])) for cell in cells]
+        label = one_line(prompt["label"], LABEL)
+        rows.append([label, small(gap["logits"]) if gap else "n/a", *shown])
+    return columns, rows
+
+
+def _short(cell: Document) -> str:
+    """`dir 0.9`: a column's name for a cell."""
+    policy, _, rest = _arm(cell).partition(" ")
+    return f"{SHORT_POLICY[policy]} {rest}".strip()
+
+
+def _first(run: Document | None) -> str:
+    if run is None:
+        return "."
+    found = run["first_divergence"]
+    return f"#{found['index']}" if found else "="
+
+
+def numerics_lines(document: Document) -> Iterator[str]:
+    """Plain `split` against plain `invariant`, per prompt: never a failure."""
+    for prompt in document["prompts"]:
+        if len(prompt["plain"]) < 2:
+            continue
+        at, label = prompt["numerics_part_at"], one_line(prompt["label"], 40)
+        tokens = min(len(plain["ids"]) for plain in prompt["plain"].values())
+        if at is None:
+            yield f"{label}: plain split and plain invariant have the same {tokens} ids"
+        else:
+            yield f"{label}: numerics differ: plain split against plain invariant part at {at}"
+
+
+def verdict(document: Document) -> str:
+    """The verdict on the whole matrix in a line."""
+    must, may = document["required"], document["may_diverge"]
+    word = {True: "AS REQUIRED", False: "NOT AS REQUIRED", None: "WITHHELD"}
+    parts = [f"{must['identical']} of {must['runs']} runs identical that must be"]
+    if may["runs"]:
+        parts.append(f"{may['runs'] - may['identical']} of {may['runs']} that may diverge did")
+    errors = sum(cell["logic_errors"] for cell in document["cells"])
+    if errors:
+        parts.append(f"{errors} LOGIC ERROR")
+    if document["as_required"] is None:
+        parts.append(visible(document["withheld"] or "the matrix is not complete"))
+    return f"{word[document['as_required']]}: {'; '.join(parts)}"
+
+
+def heading(document: Document) -> str:
+    """What was run, in a line."""
+    settings = document["settings"]
+    parts = [f"at most {settings['max_tokens']} tokens"]
+    parts += ["EOS ignored"] if settings["ignore_eos"] else []
+    parts += [f"{name} {settings[name]}" for name in ("no_repeat", "perturb") if settings[name]]
+    parts += [f"{len(document['prompts'])} prompts"]
+    parts += [f"{document['wall_s']:.0f} s, {document['cpu_s']:.0f} s of them on a CPU"]
+    return f"matrix: {', '.join(parts)}"
+
+
+LEGEND = (
+    "! = must be identical; a miss there is a bug. @ = confidence threshold. ids and tok/s are over "
+    "all prompts; a speed-up is over plain of the same numerics."
+)
+
+
+def print_document(console: Console, document: Document) -> None:
+    """Heading, tables, numerics lines and verdict."""
+    console.print(Text(heading(document)))
+    for numerics, plain in zip(_numerics(document), document["plain"], strict=True):
+        cells = _of(document, numerics)
+        console.print(Text(f"\n{numerics}", style="bold"))
+        rows = [_identity(document, cell) for cell in cells]
+        console.print(make_table(_identity_columns(document), rows))
+        console.print()
+        console.print(make_table(WORK, [_work(cell) for cell in (plain, *cells)]))
+        console.print()
+        console.print(make_table(*_by_prompt(document, numerics)))
+    console.print(Text(f"\n{LEGEND}"))
+    for line in numerics_lines(document):
+        console.print(Text(line))
+    bad = document["as_required"] is not True
+    console.print(Text(verdict(document), style="bold reverse" if bad else "bold"))
+
+
+def markdown(document: Document) -> str:
+    """The same for a file."""
+    lines = [escaped(heading(document)), "", f"**{escaped(verdict(document))}**", ""]
+    for numerics, plain in zip(_numerics(document), document["plain"], strict=True):
+        cells = _of(document, numerics)
+        lines += [f"### {numerics}", ""]
+        columns, rows = _by_prompt(document, numerics)
+        for head, body in (
+            (_identity_columns(document), [_identity(document, cell) for cell in cells]),
+            (WORK, [_work(cell) for cell in (plain, *cells)]),
+            ([name.replace("\n", " ") for name in columns], rows),
+        ):
+            lines += [*_markdown_table(head, body), ""]
+    lines += [LEGEND, "", *(f"- {escaped(line)}" for line in numerics_lines(document)), ""]
+    shown = ", ".join(f"{k} {v}" for k, v in document["environment"].items())
+    return "\n".join([*lines, escaped(f"Environment: {shown}"), ""])
+
+
+def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rule = f"|{'---|' * len(columns)}"
+    return [table_line(columns), rule, *(table_line(row) for row in rows)]

@@ -1,0 +1,325 @@
+"""What the command line asked for, read into the engine's settings, with a sentence for mistakes.
+
+Owns prompts, prompt sets and the embedded pair's place. Imports nothing heavy: no model is opened
+here.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+from ds4tui.config import UiConfig, load_config
+from engine.errors import Ds4Error
+from engine.paths import OP_CLASSES, Numerics, Policy
+from engine.settings import (
+    DEFAULT_MAX_TOKENS,
+    DEVICES,
+    KV_ROUNDINGS,
+    NEAR_TIE_ULPS,
+    PINS,
+    EngineFiles,
+    Knobs,
+    KvRounding,
+    Prompt,
+    Settings,
+    check_names,
+    parse_arm,
+    parse_float,
+    parse_int,
+    parse_names,
+    parse_perturb,
+    parse_temperature,
+)
+from engine.text import one_line
+
+TARGET_FILE = "tiny-v4.gguf"
+DRAFTER_FILE = "tiny-v4-dspark.gguf"
+DEMO_SET = "demo.jsonl"
+"""The embedded pair and the prompts that come with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """One prompt of a set."""
+
+    id: str
+    category: str
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the interface is opened with.
+
+    Args:
+        embedded: the files are the embedded pair.
+        prompt: of the first run, started at once; None = none is started.
+        prompts: the set that can be stepped through.
+        trace: where every event is written.
+        replay: a trace to show instead of an engine.
+    """
+
+    files: EngineFiles
+    embedded: bool
+    prompt: Prompt | None
+    settings: Settings
+    prompts: tuple[PromptEntry, ...]
+    config: UiConfig
+    trace: str | None = None
+    replay: str | None = None
+
+
+def _contradiction(what: str, hint: str = "Leave one of them out.") -> Ds4Error:
+    return Ds4Error("Contradictory options", what, hint)
+
+
+def read_text(path: str, what: str) -> str:
+    """A user's text file.
+
+    Raises:
+        Ds4Error: when it is missing, unreadable or no UTF-8.
+    """
+    name = one_line(path)
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Ds4Error("File not found", f"The {what} {name} does not exist.") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Ds4Error("Unreadable file", f"The {what} {name}: {reason}.") from error
+    except UnicodeDecodeError as error:
+        raise Ds4Error(
+            "Not text", f"The {what} {name} is no UTF-8 text: byte {error.start} is invalid."
+        ) from error
+
+
+def model_files(model: str | None, mtp: str | None) -> tuple[str, tuple[str, ...], bool]:
+    """Target, drafters, and whether they are the embedded pair."""
+    if model is not None:
+        return model, (mtp,) if mtp else (), False
+    if mtp is not None:
+        raise _contradiction(
+            "--mtp was given without -m: a drafter of your own goes with a target of your own.",
+            "Give the target with -m.",
+        )
+    folder = Path(str(resources.files("ds4tui"))) / "models"
+    target, drafter = folder / TARGET_FILE, folder / DRAFTER_FILE
+    if not (target.is_file() and drafter.is_file()):
+        raise Ds4Error(
+            "No embedded pair",
+            "This installation holds no embedded model.",
+            "Install ds4tui again, or give a target with -m and a drafter with --mtp.",
+        )
+    return str(target), (str(drafter),), True
+
+
+def engine_files(args: Namespace) -> tuple[EngineFiles, bool]:
+    """The files to load, and whether they are the embedded pair."""
+    model, mtp, embedded = model_files(args.model, args.mtp)
+    device = args.device or "cpu"
+    if args.cuda:
+        if args.device == "cpu":
+            raise _contradiction("--cuda and --device cpu exclude each other.")
+        device = "cuda"
+    check_names("--device", (device,), DEVICES)
+    check_names("--kv-rounding", (args.kv_rounding,), KV_ROUNDINGS)
+    threads = parse_int("--threads", args.threads)
+    context = None if args.ctx is None else parse_int("--ctx", args.ctx)
+    for option, value in (("--threads", threads), ("--ctx", context)):
+        if value is not None and value < 1:
+            raise Ds4Error("Invalid option", f"{option} is {value}; expected 1 or more.")
+    rounding = cast(KvRounding, args.kv_rounding)
+    return EngineFiles(model, mtp, device, threads, context, rounding), embedded
+
+
+def base_knobs(args: Namespace, policy: str) -> Knobs:
+    """An arm with the command line's common values."""
+    confidence, draft_max = args.confidence, args.draft_max
+    return Knobs(
+        cast(Policy, policy),
+        None if confidence is None else parse_float("--dspark-confidence", confidence),
+        None if draft_max is None else parse_int("--draft-max", draft_max),
+    )
+
+
+def _policies(args: Namespace) -> list[str]:
+    policies = list(args.commit or [])
+    if args.dspark_strict:
+        if policies and policies != ["strict"]:
+            raise _contradiction(f"--dspark-strict and --commit {policies[0]} exclude each other.")
+        policies = ["strict"]
+    return policies
+
+
+def dspark_arms(args: Namespace, arms: Sequence[str], drafter: bool) -> tuple[Knobs, ...]:
+    """The DSpark arms in the order of the command line.
+
+    Args:
+        arms: `--arm` values.
+        drafter: there is a drafter.
+    """
+    policies = _policies(args)
+    if not drafter:
+        asked = [f"--commit {policy}" for policy in policies]
+        asked += [f"--arm {arm}" for arm in arms if "mtp=" not in arm]
+        given = {"--dspark-confidence": args.confidence, "--draft-max": args.draft_max}
+        asked += [f"{option} {value}" for option, value in given.items() if value is not None]
+        if asked and not (arms and all("mtp=" in arm for arm in arms) and not policies):
+            raise _contradiction(
+                f"{asked[0]} was given without a drafter, so nothing could be drafted.",
+                "Give the drafter with --mtp.",
+            )
+        if not arms:
+            return ()
+    policies = policies or ([] if arms else ["direct"])
+    made = [base_knobs(args, policy) for policy in policies]
+    made += [parse_arm(arm, base_knobs(args, "direct")) for arm in arms]
+    return tuple(made)
+
+
+def run_settings(args: Namespace, dspark: tuple[Knobs, ...]) -> Settings:
+    """Everything of a run but its prompt."""
+    if args.temperature is not None:
+        parse_temperature(args.temperature)
+    seed = parse_int("--seed", args.seed)
+    no_repeat = args.no_repeat
+    batch_ops: Any = OP_CLASSES
+    if args.batch_ops is not None:
+        batch_ops = parse_names("--batch-ops", args.batch_ops, OP_CLASSES)
+    settings = Settings(
+        numerics=cast(Numerics, args.numerics),
+        dspark=dspark,
+        max_tokens=parse_int("-n", args.max_tokens),
+        ignore_eos=args.ignore_eos,
+        no_repeat=None if no_repeat is None else parse_int("--no-repeat", no_repeat),
+        markov=not args.no_markov,
+        batch_ops=batch_ops,
+        pin=() if args.pin is None else parse_names("--pin", args.pin, PINS),
+        perturb=None if args.perturb is None else parse_perturb(args.perturb, seed),
+        seed=seed,
+        digest_every=None if args.digests is None else parse_int("--digests", args.digests),
+        near_tie_ulps=parse_float("--near-tie", args.near_tie),
+    )
+    if args.batch_ops is not None and settings.numerics == "invariant":
+        raise _contradiction(
+            "--batch-ops was given with --numerics invariant, whose verifies have no batch path to "
+            "restrict."
+        )
+    return settings
+
+
+def prompt_of(args: Namespace) -> Prompt | None:
+    """The prompt that was given, or None."""
+    if args.prompt is not None and args.prompt_file is not None:
+        raise _contradiction("-p and --prompt-file exclude each other.")
+    if args.prompt is None and args.prompt_file is None:
+        return None
+    text = args.prompt
+    if args.prompt_file is not None:
+        text = read_text(args.prompt_file, "prompt file").removesuffix("\n")
+    if not text.strip():
+        source = "-p" if args.prompt is not None else f"The file {one_line(args.prompt_file)}"
+        raise Ds4Error("Empty prompt", f"{source} is empty; expected some text.")
+    return rendered(args, Prompt(text))
+
+
+def rendered(args: Namespace, prompt: Prompt) -> Prompt:
+    """The same prompt with the command line's rendering options."""
+    if args.no_chat and args.think:
+        raise _contradiction("--no-chat and --think exclude each other.")
+    return replace(
+        prompt,
+        system=args.system or prompt.system,
+        chat=prompt.chat and not args.no_chat,
+        think=args.think,
+        control_tokens=args.control_tokens,
+    )
+
+
+def read_prompts(args: Namespace) -> tuple[PromptEntry, ...]:
+    """The set of `--prompts`, else the demo set."""
+    if args.prompts is not None:
+        text, name = read_text(args.prompts, "prompt set"), one_line(args.prompts)
+    else:
+        file = resources.files("ds4tui") / "prompts" / DEMO_SET
+        text, name = file.read_text(encoding="utf-8"), DEMO_SET
+    entries = tuple(
+        _entry(args, line, number, name)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.strip()
+    )
+    if not entries:
+        raise Ds4Error("Empty prompt set", f"{name} holds no prompt; expected one per line.")
+    return entries
+
+
+def _entry(args: Namespace, line: str, number: int, name: str) -> PromptEntry:
+    """A line of a set: a JSON object with `text`, or the prompt as it is."""
+    if not line.lstrip().startswith("{"):
+        return PromptEntry(str(number), "", rendered(args, Prompt(line)))
+    try:
+        data = json.loads(line)
+        text, chat = data["text"], data.get("chat", True)
+        valid = isinstance(text, str) and isinstance(chat, bool) and bool(text.strip())
+    except (ValueError, KeyError):
+        valid = False
+    if not valid:
+        raise Ds4Error(
+            "Damaged prompt set",
+            f'{name} line {number} is no prompt; expected {{"text": "...", "chat": true}} or plain '
+            "text.",
+        )
+    prompt = Prompt(text, system=str(data.get("system", "")), chat=chat)
+    return PromptEntry(
+        str(data.get("id", number)), str(data.get("category", "")), rendered(args, prompt)
+    )
+
+
+def run_options(args: Namespace) -> RunOptions:
+    """Options of the interface."""
+    files, embedded = engine_files(args)
+    if len(_policies(args)) > 1:
+        raise _contradiction("--commit was given more than once.", "Only ab takes several.")
+    dspark = dspark_arms(args, (), bool(files.mtp))
+    prompt, prompts = prompt_of(args), read_prompts(args)
+    if prompt is None and embedded:
+        prompt = prompts[0].prompt
+    return RunOptions(
+        files=files,
+        embedded=embedded,
+        prompt=prompt,
+        settings=run_settings(args, dspark),
+        prompts=prompts,
+        config=load_config(args.config, ascii=args.ascii),
+        trace=args.trace,
+    )
+
+
+def replay_options(args: Namespace) -> RunOptions:
+    """Options of the interface on a recorded run."""
+    return RunOptions(
+        files=EngineFiles(""),
+        embedded=False,
+        prompt=None,
+        settings=Settings(),
+        prompts=(),
+        config=load_config(args.config, ascii=args.ascii),
+        replay=args.trace,
+    )
+
+
+DEFAULTS = {
+    "numerics": "split",
+    "max_tokens": str(DEFAULT_MAX_TOKENS),
+    "kv_rounding": "fp8",
+    "threads": "1",
+    "seed": "0",
+    "near_tie": f"{NEAR_TIE_ULPS:g}",
+}
+"""Defaults of the run options as text."""

@@ -1,0 +1,80 @@
+"""Where headless commands write: files whole or not at all, standard output, progress.
+
+Owns atomic writing and the progress line on standard error. Knows nothing of what is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TextIO
+
+from engine.errors import Ds4Error
+from engine.text import one_line
+
+_REFRESH_S = 0.1
+
+
+def check_writable(path: str | None) -> None:
+    """Refuse a file that could not be written, before the work whose result it should hold."""
+    if path is None or path == "-":
+        return
+    folder = Path(path).resolve().parent
+    problem = ""
+    if Path(path).is_dir():
+        problem = "is a folder"
+    elif not folder.is_dir():
+        problem = "lies in a folder that does not exist"
+    elif not os.access(folder, os.W_OK):
+        problem = "lies in a folder that cannot be written to"
+    if problem:
+        raise Ds4Error("Cannot write", f"{one_line(path)} {problem}.", "Give another file.")
+
+
+def write_output(path: str, text: str) -> None:
+    """Write to a file, whole or not at all, or to standard output for `-`."""
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    target = Path(path)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=target.parent, delete=False
+        ) as file:
+            file.write(text)
+        os.replace(file.name, target)
+    except OSError as error:
+        with contextlib.suppress(OSError, UnboundLocalError):
+            os.unlink(file.name)
+        reason = error.strerror or str(error)
+        raise Ds4Error("Cannot write", f"{one_line(path)}: {reason}.") from error
+
+
+class Progress:
+    """One line on standard error that is written over; nothing where that is no terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty()
+        self._due = 0.0
+        self._dirty = False
+
+    def show(self, text: str, *, now: bool = False) -> None:
+        """Replace the line, at most ten times a second."""
+        if not self._shown or (time.monotonic() < self._due and not now):
+            return
+        self._due = time.monotonic() + _REFRESH_S
+        self._stream.write(f"\r\x1b[K{one_line(text)}")
+        self._stream.flush()
+        self._dirty = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._dirty:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._dirty = False

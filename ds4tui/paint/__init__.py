@@ -1,0 +1,1 @@
+"""Pure functions from a run to rows of styled text; nothing here imports Textual."""

@@ -1,0 +1,187 @@
+"""Titles of the token panes, and what an empty pane says. Knows no widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ds4tui.marks import Marks
+from ds4tui.paint.numbers import logits, rate
+from ds4tui.run_record import ArmRecord, RunRecord
+from ds4tui.spans import Row, crop, fit, spread, width_of
+from ds4tui.visible import drawable_line
+from engine.events import RunFailed
+
+
+def top_title(arm: ArmRecord, width: int, marks: Marks) -> Row:
+    """`plain · split ───── ids 5b1e90c2`: the arm, and the hash of its ids.
+
+    When narrow the words `ids` and `DSpark` go, never the hash: no rate is shown without it.
+    """
+    info = arm.info
+    mixed = " MIXED" if arm.mixed else ""
+    names: tuple[str, ...]
+    if info.kind == "dspark":
+        names = (f"DSpark · {info.commit}{mixed}", f"{info.commit}{mixed}")
+    elif info.kind == "plain":
+        names = ("plain",)
+    else:
+        names = (f"recorded {drawable_line(info.name)}", "recorded")
+    hashes = (f"ids {arm.ids_hash}", arm.ids_hash) if arm.ids else ("",)
+    for name in names:
+        for found in hashes:
+            left: Row = [(f"{name} · {info.numerics}", "strong")]
+            right: Row = [(f" {found}", "dim")] if found else []
+            if width_of(left) + width_of(right) + 1 <= width:
+                return _filled(left, right, width, marks)
+    return crop([(hashes[-1], "dim")], width, marks.ellipsis)
+
+
+def _filled(left: Row, right: Row, width: int, marks: Marks) -> Row:
+    if not right:
+        return crop(left, width, marks.ellipsis)
+    return spread([*left, (" ", "")], right, width, marks.horizontal, "frame")
+
+
+def tabs(names: Sequence[str], active: int, arm: ArmRecord | None, width: int, marks: Marks) -> Row:
+    """Title of the one pane that a small terminal shows: `[plain] DSpark ── 5b1e90c2`."""
+    row: Row = []
+    for at, name in enumerate(names):
+        row += [(f"[{name}]", "strong")] if at == active else [(f" {name} ", "dim")]
+    right: Row = [(f" {arm.ids_hash}", "dim")] if arm is not None and arm.ids else []
+    return _filled(row, right, width, marks)
+
+
+@dataclass(frozen=True, slots=True)
+class PaneFoot:
+    """What the bottom border of a pane needs to know.
+
+    Args:
+        unseen: tokens below the last visible row.
+        follows: the pane follows the end.
+        cursor: index of the cursor token, or None.
+    """
+
+    unseen: int
+    follows: bool
+    cursor: int | None
+
+
+def bottom_title(
+    record: RunRecord, arm: ArmRecord, foot: PaneFoot, width: int, marks: Marks
+) -> Row:
+    """Rate, count, reason and speed-up; the token under the cursor when there is one."""
+    if foot.cursor is not None and foot.cursor < len(arm.ids):
+        return _cursor(record, arm, foot.cursor, width, marks)
+    running = arm.finished is None and record.failed is None
+    if running and not foot.follows and foot.unseen:
+        return crop([(f"{foot.unseen} new, end follows", "pending")], width, marks.ellipsis)
+    speed = f"{rate(arm.tokens_per_s)} tok/s"
+    if running:
+        return crop([(f"#{max(0, len(arm.ids) - 1)}  {speed}", "")], width, marks.ellipsis)
+    reason = f", {arm.finished.reason}" if arm.finished is not None else ""
+    count = f"{len(arm.ids)} tokens{reason}"
+    up = _speedup(record, arm, marks)
+    forms = (f"{speed} · {count}", speed) if up else (f"{speed} · {count}", count)
+    for form in forms:
+        left: Row = [(form, "")]
+        right: Row = [(f" {up}", "strong")] if up else []
+        if width_of(left) + width_of(right) + 2 <= width:
+            break
+    return _filled(left, right, width, marks)
+
+
+def _speedup(record: RunRecord, arm: ArmRecord, marks: Marks) -> str:
+    plain = record.plain
+    if plain is None or arm is plain or arm.info.kind != "dspark":
+        return ""
+    if not plain.tokens_per_s or not arm.tokens_per_s:
+        return ""
+    ratio = f"{arm.tokens_per_s / plain.tokens_per_s:.2f}x"
+    if arm.diverged is not None:
+        return f"{ratio} different work"
+    found = record.speedup
+    if found is None:
+        return ratio
+    resolved = "" if found.resolved else " not resolved"
+    return f"{found.value:.2f}x {marks.plus_minus}{(found.high - found.low) / 2:.2f}{resolved}"
+
+
+def _cursor(record: RunRecord, arm: ArmRecord, index: int, width: int, marks: Marks) -> Row:
+    """`#163 " reply" id 5121 plain gap 0.012`, without source or id when narrow."""
+    token_id = arm.ids[index]
+    head: Row = [(f"#{index} ", "strong"), (record.label(token_id), "")]
+    row = arm.top[index]
+    gap = f" gap {logits(row[0][1] - row[1][1])}" if len(row) > 1 else ""
+    for rest in (f" id {token_id} {arm.sources[index]}", f" id {token_id}", ""):
+        spans: Row = [*head, (f"{rest}{gap}", "dim")]
+        if width_of(spans) <= width:
+            return spans
+    return crop(head, width, marks.ellipsis)
+
+
+LOAD_STEPS = 3
+"""Steps of loading, prefill not counted: the prompt's, not the model's."""
+
+_STAGE_WORDS = {
+    "reading": "read files",
+    "repacking": "repack weights",
+    "compiling kernels": "compile kernels",
+    "self-test": "self-test",
+    "prefill": "prefill",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStep:
+    """One step of loading, as far as it has come."""
+
+    stage: str
+    done: int
+    total: int
+
+
+def loading_rows(steps: Sequence[LoadStep], width: int, marks: Marks) -> list[Row]:
+    """Numbered steps: what is done, and what is going on, with a bar of how far."""
+    rows: list[Row] = []
+    for number, step in enumerate(steps, 1):
+        name = f"{number} {_STAGE_WORDS.get(step.stage, drawable_line(step.stage))}"
+        if step.total > 0 and step.done >= step.total:
+            rows.append(spread([(name, "dim")], [("done ", "dim")], width))
+            continue
+        count = f"{step.done}/{step.total} " if step.total > 1 else "... "
+        rows.append(spread([(name, "strong")], [(count, "strong")], width))
+        if step.total > 1:
+            cells = max(1, width - 3)
+            filled = cells * step.done // step.total
+            track = marks.dot * (cells - filled)
+            rows.append([("  ", ""), (marks.bar * filled, "plain"), (track, "dim")])
+        if step.stage == "compiling kernels":
+            rows.append([("  on the first start only", "dim")])
+    return [fit(row, width) for row in rows]
+
+
+def failure_rows(failed: RunFailed, key: str, width: int) -> list[Row]:
+    """The sentence, what to do, and the last lines that the engine wrote."""
+    rows = wrapped(failed.message, width, "strong")
+    hint = f"{failed.hint} {key} tries again.".strip()
+    rows += wrapped(hint, width, "")
+    tail = [line for line in failed.detail.splitlines() if line.strip()][-DETAIL_LINES:]
+    return rows + [crop([(drawable_line(line), "dim")], width, "…") for line in tail]
+
+
+DETAIL_LINES = 3
+"""Last lines of a dead engine's stderr that are shown."""
+
+
+def wrapped(text: str, width: int, role: str) -> list[Row]:
+    """A sentence on as many rows as it needs, broken at spaces."""
+    rows: list[Row] = []
+    line = ""
+    for word in drawable_line(text).split(" "):
+        if line and len(line) + 1 + len(word) > width:
+            rows.append([(line, role)])
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*rows, [(line[:width], role)]] if line else rows

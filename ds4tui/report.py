@@ -1,0 +1,288 @@
+"""The result of a comparison as JSON, schema `ds4tui.ab/1`, made from the events alone.
+
+Owns the document's fields; `ds4tui.ab_text` draws the same document as a table. Two rules hold in
+both: no speed without the sha256 of the ids, and a speed-up between different ids is marked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from engine import stats
+from engine.events import (
+    ArmFinished,
+    ArmInfo,
+    Diverged,
+    Event,
+    FileInfo,
+    Notice,
+    RunFinished,
+    RunStarted,
+    TokenText,
+)
+from engine.settings import as_json
+from engine.stats import ArmTally
+from engine.text import decode_bytes
+from engine.verdict import identical_kind, margin, ulp_type
+
+SCHEMA = "ds4tui.ab/1"
+SET_SCHEMA = "ds4tui.ab-set/1"
+SAME_AGAIN = "the repeats of this arm have different ids"
+
+Document = dict[str, Any]
+Kind = TypeVar("Kind", bound=Event)
+
+
+@dataclass(slots=True)
+class RunEvents:
+    """One finished run, its events sorted by what they tell."""
+
+    started: RunStarted
+    finished: RunFinished
+    arms: list[ArmTally]
+    ends: dict[int, ArmFinished] = field(default_factory=dict)
+    token_bytes: dict[int, bytes] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(events: Sequence[Event]) -> RunEvents:
+        """Sort the events of one run."""
+        run = RunEvents(
+            next(_of(events, RunStarted)), next(_of(events, RunFinished)), stats.tally(events)
+        )
+        run.ends = {event.arm: event for event in _of(events, ArmFinished)}
+        for text in _of(events, TokenText):
+            run.token_bytes.update(text.entries)
+        run.notices = [notice.text for notice in _of(events, Notice)]
+        return run
+
+    def bytes_of(self, ids: Iterable[int]) -> bytes:
+        """Bytes of ids; unknown ones have none."""
+        return b"".join(self.token_bytes.get(token, b"") for token in ids)
+
+
+def _of(events: Sequence[Event], kind: type[Kind]) -> Any:
+    return (event for event in events if isinstance(event, kind))
+
+
+def ab_document(repeats: Sequence[RunEvents]) -> Document:
+    """The JSON document of one prompt.
+
+    Args:
+        repeats: of the same request; ids must agree, speeds are medians.
+    """
+    first = repeats[0]
+    started = first.started
+    arms = [_arm(repeats, arm, info) for arm, info in enumerate(started.arms)]
+    withheld = next((r.finished.withheld for r in repeats if r.finished.withheld), "")
+    unsteady = [arm["name"] for arm in arms if arm.pop("unsteady")]
+    if unsteady and not withheld:
+        withheld = f"{unsteady[0]}: {SAME_AGAIN}"
+    parted = [arm["first_divergence"] for arm in arms if arm["first_divergence"]]
+    document: Document = {
+        "schema": SCHEMA,
+        "environment": dict(started.environment),
+        "model": file_document(started.files, "target"),
+        "drafter": file_document(started.files, "drafter"),
+        "settings": as_json(started.settings),
+        "prompt": {"text": started.prompt, "ids": list(started.prompt_ids)},
+        "arms": arms,
+        "identical": None if withheld else not parted,
+        "first_divergence": min(parted, key=lambda found: found["index"], default=None),
+        "withheld": withheld,
+        "repeats": len(repeats),
+        "notices": first.notices,
+        "category": started.category,
+    }
+    return {name: _finite(value) for name, value in document.items()}
+
+
+def file_document(files: Sequence[FileInfo], role: str) -> Document | None:
+    """What is said of the target or the (first) drafter."""
+    found = next((file for file in files if file.role == role), None)
+    if found is None:
+        return None
+    names = ("path", "sha256", "architecture", "parameters", "name", "size", "quantisation")
+    return {name: asdict(found)[name] for name in names}
+
+
+def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:
+    run = repeats[0]
+    tally, end = run.arms[arm], run.ends[arm]
+    tallies = [repeat.arms[arm] for repeat in repeats]
+    text = run.bytes_of(tally.ids[:-1] if end.reason == "eos" else tally.ids)
+    has_speed = info.kind != "recorded"
+    rates = [t.tokens_per_s for t in tallies if t.tokens_per_s is not None]
+    return {
+        "name": info.name,
+        "role": info.role,
+        "kind": info.kind,
+        "numerics": info.numerics,
+        "commit": info.commit,
+        "confidence": info.confidence,
+        "draft_max": info.draft_max,
+        "drafter": info.drafter or None,
+        "ids": tally.ids,
+        "text": decode_bytes(text),
+        "ids_sha256": stats.ids_sha256(tally.ids),
+        "text_sha256": hashlib.sha256(text).hexdigest(),
+        "finish_reason": end.reason,
+        "tokens_per_s": statistics.median(rates) if has_speed and rates else None,
+        "peak_tokens_per_s": stats.peak_rate(tally.token_ns) if has_speed and rates else None,
+        "speedup": _speedup(repeats, arm) if has_speed and info.kind == "dspark" else None,
+        "time_ms": _time_ms(tallies),
+        **_acceptance(tally),
+        "state_equal": end.state_equal,
+        "smallest_margin": _smallest_margin(run, arm),
+        "identical_kind": _identical_kind(run, arm),
+        "first_divergence": _divergence(run, tally.diverged),
+        "unsteady": any(t.ids != tally.ids for t in tallies),
+    }
+
+
+def _acceptance(tally: ArmTally) -> Document:
+    """Counts of a DSpark arm; those of the others are 0, None or empty."""
+    none, rejected = tally.shallow()
+    figures: Document = {
+        "cycles": len(tally.cycles),
+        "drafted": tally.drafted,
+        "proposed": tally.proposed,
+        "accepted_draft": tally.accepted,
+        "recheck_cut": tally.recheck_cut,
+        "accept_rate": tally.accept_rate,
+        "accept_of_drafted": tally.accept_of_drafted,
+        "avg_accept": tally.avg_accept,
+        "mean_depth": tally.mean_depth,
+        "depth_hist": {str(depth): n for depth, n in tally.depth_hist().items()},
+        "no_draft": none,
+        "first_rejected": rejected,
+        "clipped": _clips(tally),
+        "lengths_vary": tally.lengths_vary(),
+        "proposed_by_accepted": tally.proposed_by_accepted() if tally.block_size else [],
+        "accept_by_position": [list(pair) for pair in tally.accept_by_position()],
+        "without_loops": None,
+    }
+    if tally.cycles:
+        figures["without_loops"] = asdict(stats.without_loops(tally))
+    return figures
+
+
+def _clips(tally: ArmTally) -> dict[str, int]:
+    """Cycles whose block was clipped, by the reason."""
+    clips: dict[str, int] = {}
+    for cycle in tally.cycles:
+        if cycle.clip:
+            clips[cycle.clip] = clips.get(cycle.clip, 0) + 1
+    return clips
+
+
+def _time_ms(tallies: Sequence[ArmTally]) -> Document:
+    """Engine time by kind, the mean of the repeats."""
+    kinds = ("prefill", "decode", "draft", "verify", "replay", "commit")
+    return {
+        kind: sum(getattr(t.time, kind) for t in tallies) / len(tallies) / 1e6 for kind in kinds
+    }
+
+
+def _speedup(repeats: Sequence[RunEvents], arm: int) -> Document | None:
+    found = stats.speedup(
+        [repeat.arms[0].token_ns for repeat in repeats],
+        [repeat.arms[arm].token_ns for repeat in repeats],
+    )
+    if found is None:
+        return None
+    same = repeats[0].arms[0].ids == repeats[0].arms[arm].ids
+    return {**asdict(found), "resolved": found.resolved, "different_work": not same}
+
+
+def _ulp_type(run: RunEvents, arm: int) -> str:
+    settings = dict(run.started.settings)
+    numerics = run.started.arms[arm].numerics
+    return ulp_type("invariant" if numerics == "invariant" else "split", settings["device"])
+
+
+def _top_margin(run: RunEvents, arm: int, index: int) -> Document:
+    tally = run.arms[arm]
+    best = tally.best[index]
+    found = margin(best, best - tally.gaps[index], _ulp_type(run, arm))
+    return {"logits": tally.gaps[index], "ulps": found.ulps}
+
+
+def _smallest_margin(run: RunEvents, arm: int) -> Document | None:
+    index = run.arms[arm].smallest_gap()
+    return None if index is None else {"index": index, **_top_margin(run, arm, index)}
+
+
+def _identical_kind(run: RunEvents, arm: int) -> str | None:
+    """Which of the kinds of identical an arm is; None for plain, controls and diverged arms."""
+    info = run.started.arms[arm]
+    if arm == 0 or info.role == "control" or run.arms[arm].diverged:
+        return None
+    plain = run.arms[0]
+    index = plain.smallest_gap()
+    return identical_kind(run.ends[arm].state_equal, None if index is None else plain.gaps[index])
+
+
+def _divergence(run: RunEvents, event: Diverged | None) -> Document | None:
+    if event is None:
+        return None
+    plain = run.arms[0]
+    drift = event.first_drift
+    return {
+        "arms": [0, event.arm],
+        "index": event.index,
+        "left": _token(run, event.left),
+        "right": _token(run, event.right),
+        "cause": event.cause,
+        "margin_logits": event.margin_logits,
+        "margin_ulps": event.margin_ulps,
+        "ulp_type": event.ulp_type,
+        "verdict": event.verdict,
+        "logic_error": event.logic_error,
+        "differing_choices": list(event.differing_choices),
+        "first_drift": None if drift is None else asdict(drift),
+        "top2_margins": [_top_margin(run, arm, event.index) for arm in (0, event.arm)],
+        "inside_repeat": stats.repeated(plain.ids)[event.index],
+        "shared_prefix": decode_bytes(run.bytes_of(plain.ids[: event.index])),
+    }
+
+
+def _token(run: RunEvents, token: int) -> Document:
+    return {"id": token, "text": decode_bytes(run.bytes_of([token]))}
+
+
+def _finite(value: Any) -> Any:
+    """The same data with None for numbers that JSON cannot hold, and lists for tuples."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def set_document(documents: Sequence[Document]) -> Document:
+    """Several prompts' documents with their summary."""
+    return {"schema": SET_SCHEMA, "summary": summary(documents), "runs": list(documents)}
+
+
+def summary(documents: Sequence[Document]) -> Document:
+    """How many prompts are identical, diverged, withheld."""
+    verdicts = [document["identical"] for document in documents]
+    return {
+        "identical": verdicts.count(True),
+        "diverged": verdicts.count(False),
+        "withheld": verdicts.count(None),
+    }
+
+
+def exit_code(documents: Sequence[Document]) -> int:
+    """0 all identical, 1 some diverged, 2 a verdict is withheld."""
+    counts = summary(documents)
+    return 2 if counts["withheld"] else 1 if counts["diverged"] else 0

@@ -1,0 +1,217 @@
+"""One run, gathered from its events: tokens with their text, cycles, times, the divergence.
+
+Owns what every widget shows of a run. Knows the events and nothing of widgets, clocks or processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from ds4tui.visible import token_label
+from engine.events import (
+    ArmFinished,
+    ArmInfo,
+    CycleFinished,
+    Diverged,
+    Event,
+    FirstDrift,
+    Notice,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    SettingsChanged,
+    Source,
+    TokensCommitted,
+    TokenText,
+)
+from engine.stats import ArmTally, Speedup, speedup
+from engine.text import IncrementalText
+
+TopRow = tuple[tuple[int, float], ...]
+
+
+@dataclass(slots=True)
+class ArmRecord:
+    """What one arm has done so far: its tally, and what a pane shows of each token."""
+
+    info: ArmInfo
+    tally: ArmTally
+    texts: list[str] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    top: list[TopRow] = field(default_factory=list)
+    cycle_starts: list[int] = field(default_factory=list)
+    rejected: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    finished: ArmFinished | None = None
+    changes: list[SettingsChanged] = field(default_factory=list)
+    smallest_gap: tuple[float, int] | None = None
+    _text: IncrementalText = field(default_factory=IncrementalText)
+    _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids committed so far."""
+        return self.tally.ids
+
+    @property
+    def cycles(self) -> list[CycleFinished]:
+        """Cycles so far; none of the plain arm."""
+        return self.tally.cycles
+
+    @property
+    def diverged(self) -> Diverged | None:
+        """Where this arm's ids part from plain's."""
+        return self.tally.diverged
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """(ids - 1) / (all engine time but prefill); None below two ids."""
+        return self.tally.tokens_per_s
+
+    @property
+    def ids_hash(self) -> str:
+        """First eight hex digits of the sha256 over the ids as little-endian u32."""
+        return self._hash.hexdigest()[:8]
+
+    @property
+    def first_drift(self) -> FirstDrift | None:
+        """The first boundary at which the states differed while the ids agreed."""
+        drift = self.tally.first_drift
+        for layer, tensor, value in drift.tensors if drift is not None else ():
+            if drift is not None and layer >= 0 and value is not None:
+                return FirstDrift(drift.index, layer, tensor, value)
+        return None
+
+    @property
+    def mixed(self) -> bool:
+        """A policy was changed during the run."""
+        return any(name == "commit" for change in self.changes for name, _ in change.settings)
+
+    def index_at(self, cycle: int) -> int | None:
+        """Index of the first token of a cycle; None while it is still to come."""
+        return self.cycles[cycle].index if cycle < len(self.cycles) else None
+
+    def cycle_of(self, index: int) -> CycleFinished | None:
+        """The cycle that committed a token; None for the first one and for plain."""
+        at = bisect_right(self.cycles, index, key=lambda cycle: cycle.index)
+        return self.cycles[at - 1] if at else None
+
+
+class RunRecord:
+    """All of one run.
+
+    Args:
+        keep_events: remember the events too, for slow motion and traces.
+    """
+
+    def __init__(self, keep_events: bool = True) -> None:
+        self.events: list[Event] = []
+        self.started: RunStarted | None = None
+        self.arms: list[ArmRecord] = []
+        self.token_bytes: dict[int, bytes] = {}
+        self.finished: RunFinished | None = None
+        self.failed: RunFailed | None = None
+        self.notices: list[Notice] = []
+        self._speedup: Speedup | None = None
+        self._keep = keep_events
+
+    @property
+    def plain(self) -> ArmRecord | None:
+        """Arm 0, once the run has started."""
+        return self.arms[0] if self.arms else None
+
+    @property
+    def dspark(self) -> ArmRecord | None:
+        """The first DSpark arm, if there is one."""
+        return next((arm for arm in self.arms if arm.info.kind == "dspark"), None)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The run's settings as it was started."""
+        return dict(self.started.settings) if self.started else {}
+
+    @property
+    def compared(self) -> int:
+        """Tokens that plain and the first DSpark arm both have."""
+        return min((len(arm.ids) for arm in self.arms[:2]), default=0)
+
+    @property
+    def speedup(self) -> Speedup | None:
+        """Speed-up of the first DSpark arm with its interval, once the run has ended."""
+        return self._speedup
+
+    def label(self, token_id: int) -> str:
+        """A token in quotes for a sentence."""
+        return token_label(self.token_bytes.get(token_id, b""), token_id)
+
+    def feed(self, event: Event) -> None:
+        """Take the next event of this run."""
+        if self._keep:
+            self.events.append(event)
+        if event.arm >= len(self.arms):
+            return  # an arm that the run's start did not name: a damaged trace
+        if event.arm >= 0:
+            self._feed_arm(self.arms[event.arm], event)
+            return
+        match event:
+            case TokenText():
+                self.token_bytes.update(event.entries)
+            case RunStarted():
+                self.started = event
+                self.arms = [
+                    ArmRecord(info, ArmTally(event.block_size if info.kind == "dspark" else 0))
+                    for info in event.arms
+                ]
+            case RunFinished():
+                self.finished = event
+                plain, dspark = self.plain, self.dspark
+                if plain is not None and dspark is not None:
+                    self._speedup = speedup([plain.tally.token_ns], [dspark.tally.token_ns])
+            case RunFailed():
+                self.failed = event
+            case Notice():
+                self.notices.append(event)
+            case _:
+                pass
+
+    def _feed_arm(self, arm: ArmRecord, event: Event) -> None:
+        arm.tally.feed(event)
+        match event:
+            case TokensCommitted():
+                self._committed(arm, event)
+            case CycleFinished():
+                rejected = event.drafts[event.accepted : event.proposed]
+                if rejected:
+                    arm.rejected[event.index + event.accepted] = rejected
+            case SettingsChanged():
+                arm.changes.append(event)
+            case ArmFinished():
+                self._arm_finished(arm, event)
+            case TokenText():
+                self.token_bytes.update(event.entries)
+            case Notice():
+                self.notices.append(event)
+            case _:
+                pass
+
+    def _committed(self, arm: ArmRecord, event: TokensCommitted) -> None:
+        for offset, (token_id, source) in enumerate(zip(event.ids, event.sources, strict=True)):
+            arm.sources.append(source)
+            arm.texts.append(arm._text.feed(self.token_bytes.get(token_id, b"")))
+            row = event.top[offset]
+            arm.top.append(row)
+            if len(row) > 1:
+                gap = row[0][1] - row[1][1]
+                if arm.smallest_gap is None or gap < arm.smallest_gap[0]:
+                    arm.smallest_gap = (gap, event.index + offset)
+        arm._hash.update(struct.pack(f"<{len(event.ids)}I", *event.ids))
+        if event.ids and arm.info.kind == "dspark":
+            arm.cycle_starts.append(event.index)
+
+    def _arm_finished(self, arm: ArmRecord, event: ArmFinished) -> None:
+        arm.finished = event
+        rest = arm._text.flush()
+        if rest and arm.texts:
+            arm.texts[-1] += rest

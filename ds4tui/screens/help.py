@@ -1,0 +1,106 @@
+"""Help: the keys that are bound now, the marks, and the words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+
+from ds4tui.spans import Row, spread
+from ds4tui.widgets.rows_view import RowsView
+
+Keys = Sequence[tuple[str, Sequence[tuple[str, str, str]]]]
+"""Groups of (key, what it does, id for the configuration)."""
+
+WITH_IDS = 76
+"""Cells from which on the ids stand behind the keys."""
+
+MARKS = (
+    ("draft", "drafted and accepted"),
+    ("bonus", "bonus token: the target's own, the last one of a cycle"),
+    ("reverse", "where the ids part, in both panes"),
+    ("dim", "after it, in the right pane"),
+    ("rejected", "draft that the verify rejected (key x)"),
+)
+GUTTER = (
+    ("parting", "row where the ids part"),
+    ("after", "rows after it"),
+    ("drift", "first boundary at which the states differed"),
+    ("cursor", "row of the cursor, same index in both panes"),
+)
+WORDS = (
+    ("plain", "greedy decode of the target alone, one row a step; arm 0"),
+    ("DSpark", "the drafter proposes a block, the target verifies it in one batch"),
+    ("depth", "tokens a cycle commits: accepted drafts + the bonus token"),
+    ("split", "decode by one set of kernels, verify by another, as ds4 does: may diverge"),
+    ("invariant", "rows give the same bits however many share a batch: identical"),
+    ("direct", "keep the verify's state when all drafts are accepted, else re-decode"),
+    ("prefix", "keep the state after the accepted rows; never re-decode"),
+    ("reproject", "run the compressors again for the committed rows; keep their raw rows"),
+    ("replay", "always re-decode the committed rows: identical, at a cost"),
+    ("strict", "carry the drafter's state, draft nothing: the cost of carrying"),
+    ("drift", "the states differ in bits while the ids still agree"),
+    ("near-tie", "plain's logits of the two tokens were closer than rounding"),
+    ("different work", "the ids differ, so the speeds do not compare"),
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Everything a key can do here, read from the bindings themselves."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q,enter", "close", "Close", id="help_close"),
+        Binding("j,down", "scroll(1)", "Down", id="help_down"),
+        Binding("k,up", "scroll(-1)", "Up", id="help_up"),
+        Binding("pagedown,space", "scroll(10)", "Page down", id="help_page_down"),
+        Binding("pageup", "scroll(-10)", "Page up", id="help_page_up"),
+        Binding("g,home", "scroll(-10000)", "Top", id="help_top"),
+        Binding("G,end", "scroll(10000)", "End", id="help_end"),
+    ]
+
+    def __init__(self, keys: Keys, glyph: Callable[[str], str]) -> None:
+        super().__init__()
+        self.keys = keys
+        self.glyph = glyph
+
+    def compose(self) -> ComposeResult:
+        """One scrolling panel."""
+        with VerticalScroll(id="panel", can_focus=False):
+            yield RowsView(self.rows, id="text")
+
+    def on_mount(self) -> None:
+        """Name the panel."""
+        panel = self.query_one("#panel")
+        panel.border_title = Content("help")
+        panel.border_subtitle = Content(
+            "j k scroll · escape closes · ids are for [keys] in the config"
+        )
+
+    def rows(self, width: int) -> list[Row]:
+        """Keys by group, marks, words."""
+        out: list[Row] = []
+        for group, entries in self.keys:
+            out += [[(group, "strong")]]
+            for key, what, name in entries:
+                left: Row = [(f"  {key:<12}", "key"), (what[: width - 14], "")]
+                out.append(spread(left, [(name, "dim")] if width >= WITH_IDS else [], width))
+            out.append([])
+        out.append([("marks", "strong")])
+        out += [[("  ", ""), ("token".ljust(12), role), (what, "")] for role, what in MARKS]
+        out += [[(f"  {self.glyph(name):<12}", ""), (what, "")] for name, what in GUTTER]
+        out += [[], [("words", "strong")]]
+        out += [[(f"  {word:<12} ", "key"), (what[: width - 15], "")] for word, what in WORDS]
+        return out
+
+    def action_scroll(self, rows: int) -> None:
+        """Scroll by rows."""
+        self.query_one("#panel").scroll_relative(y=rows, animate=False)
+
+    def action_close(self) -> None:
+        """Back to what was there."""
+        self.dismiss(None)

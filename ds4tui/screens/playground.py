@@ -1,0 +1,389 @@
+"""The playground: two token panes, the verdict, depths, rates and the ledger.
+
+Owns layout and focus, and what is drawn how often. What happens to the engine is the controller's;
+keys that act on a run are the app's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widget import Widget
+
+from ds4tui.controller import Changes, Controller
+from ds4tui.figures import depths, ledger
+from ds4tui.paint import panes as pane_text
+from ds4tui.paint.rates import RateData
+from ds4tui.run_record import RunRecord
+from ds4tui.run_state import RunState
+from ds4tui.screens.token_popup import TokenPopup
+from ds4tui.spans import Row
+from ds4tui.status import footer_entries, load_steps, prompt_text, shown_settings, state_text
+from ds4tui.verdict_line import plain_only, verdict_line
+from ds4tui.widgets.bars import KeyFooter, PromptBar, RunBar, VerdictBar
+from ds4tui.widgets.charts import ChartBox, DepthBox, LedgerBox, RateBox
+from ds4tui.widgets.pane_pair import PanePair
+from ds4tui.widgets.rows_view import RowsView
+from ds4tui.widgets.token_stream import TokenStream
+from engine.events import RunFailed
+
+if TYPE_CHECKING:
+    from ds4tui.app import Ds4App
+
+CHARTS_HZ = 4
+"""Charts and status lines are drawn this often; tokens at the frame rate."""
+
+
+class Playground(Screen[None]):
+    """Screen 1."""
+
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  # declared so by Textual
+        (0, "-tiny"),
+        (60, "-narrow"),
+        (100, "-wide"),
+    ]
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-short"),
+        (16, "-medium"),
+        (30, "-tall"),
+    ]
+    AUTO_FOCUS = "#left"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "divergence", "Go to the divergence", id="divergence"),
+        Binding("D", "drift", "Go to the first drift", id="drift"),
+        Binding("comma", "cycle(-1)", "Cycle before", id="cycle_before", key_display=","),
+        Binding("full_stop", "cycle(1)", "Cycle after", id="cycle_after", key_display="."),
+        Binding("enter", "token", "Token under the cursor: top 5 of both arms", id="token"),
+        Binding("x", "rejected", "Show or hide rejected drafts", id="rejected"),
+        Binding("v", "sources", "Marks: all, or the divergence only", id="sources"),
+        Binding("s", "together", "Scroll both panes together, or apart", id="together"),
+        Binding("w", "other_arm", "Show another arm in the right pane", id="other_arm"),
+        Binding("m", "maximise", "Maximise the pane or box, or restore it", id="maximise"),
+        Binding("f", "flip", "Other side of the box", id="flip"),
+        Binding("y", "copy", "Copy what has the focus, and write it to a file", id="copy"),
+        Binding("tab", "next_pane(1)", "Next pane or box", id="next_pane"),
+        Binding("shift+tab", "next_pane(-1)", "Pane or box before", id="pane_before"),
+    ]
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__(id="playground")
+        self.controller = controller
+        self._charts_dirty = True
+        self._failure: RunFailed | None = None
+        self.add_class("-left")
+
+    @property
+    def ds4(self) -> Ds4App:
+        """The app, by its own type."""
+        return cast("Ds4App", self.app)
+
+    @property
+    def panes(self) -> PanePair:
+        """The two token panes."""
+        return self.query_one(PanePair)
+
+    @property
+    def left(self) -> TokenStream:
+        """The plain pane."""
+        return self.panes.left
+
+    @property
+    def right(self) -> TokenStream:
+        """The DSpark pane."""
+        return self.panes.right
+
+    @property
+    def _is_small(self) -> bool:
+        return self.has_class("-tiny") or self.has_class("-short")
+
+    def compose(self) -> ComposeResult:
+        """Rows 1 to 3, panes, charts, footer."""
+        yield RunBar()
+        yield PromptBar()
+        yield VerdictBar()
+        yield RowsView(self._failure_rows, id="failure")
+        yield PanePair(id="panes")
+        with Horizontal(id="charts"):
+            yield DepthBox()
+            yield RateBox()
+            yield LedgerBox()
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        """Draw what there is, and the charts a few times a second."""
+        self.set_class(self.ds4.marks.ascii, "-ascii")
+        self.set_interval(1 / CHARTS_HZ, self.draw_charts)
+        self.sync(Changes(record=True))
+
+    def sync(self, changes: Changes) -> None:
+        """Show what a drain changed."""
+        panes = self.panes
+        if changes.record:
+            panes.start(self.controller.record)
+        if changes.tokens or changes.parted or changes.record:
+            panes.feed()
+            self._charts_dirty = True
+        if changes.ended or changes.record:
+            self._charts_dirty = True
+            self.draw_charts()
+        if changes.ended or (changes.record and self.controller.playback is None):
+            panes.show_parting()
+        if changes.state or changes.record or changes.ended or changes.parted:
+            self.draw_bars()
+
+    # Drawing
+
+    def draw_bars(self) -> None:
+        """Rows 1 to 3, pane titles and footer."""
+        controller, app = self.controller, self.ds4
+        self.query_one(RunBar).show(app.screen_names, "1", state_text(controller))
+        shown = shown_settings(controller, app.model_name)
+        self.query_one(PromptBar).show(prompt_text(controller), shown)
+        keys = app.keys_by_id()
+        failure = controller.failure if controller.shown_state is RunState.FAILED else None
+        has_prompt = bool(controller.prompt.text)
+        line = verdict_line(controller.record, controller.state, failure, keys, has_prompt)
+        self.query_one(VerdictBar).show(line)
+        entries = footer_entries(controller, keys, app.can)
+        if self.has_class("-max"):
+            entries.insert(0, (keys["maximise"], "Restore", "maximise"))
+        self.query_one(KeyFooter).show(entries)
+        self.set_class(failure is not None, "-failed")
+        if failure is not self._failure:
+            self._failure = failure
+            self.query_one("#failure", RowsView).reload()
+        self.panes.draw_titles(one_at_a_time=self._is_small)
+        self._draw_notes()
+
+    def _failure_rows(self, width: int) -> list[Row]:
+        if self._failure is None:
+            return []
+        return pane_text.failure_rows(self._failure, self.ds4.keys_by_id()["run"], width)
+
+    def _draw_notes(self) -> None:
+        """What the panes say while they have no tokens."""
+        controller, panes, keys = self.controller, self.panes, self.ds4.keys_by_id()
+        record, width = controller.record, panes.note_width()
+        if record is not None and record.started is not None and len(record.arms) < 2:
+            why = pane_text.wrapped(plain_only(record), width, "dim")
+            panes.show_notes(panes.right, why)
+            return
+        rows: list[Row] = []
+        if controller.state in (RunState.LOADING, RunState.PREFILL):
+            rows = pane_text.loading_rows(load_steps(controller), width, self.ds4.marks)
+            rows = rows or [[("starting the engine", "dim")]]
+        elif controller.prompt.text:
+            rows = [[(f"{keys['run']} runs the prompt", "dim")]]
+        panes.show_notes(panes.left, rows)
+        hints: list[Row] = [[(f"{keys['prompt']} edits the prompt", "dim")]]
+        if controller.prompts:
+            pair = f"{keys['previous_prompt']} {keys['next_prompt']}"
+            hints.append([(f"{pair} take one of the set", "dim")])
+        panes.show_notes(panes.right, hints)
+
+    def draw_charts(self) -> None:
+        """The charts and the bars, when something has come since the last time."""
+        if not self._charts_dirty:
+            return
+        self._charts_dirty = False
+        self.draw_bars()
+        record, arm = self.controller.record, self.panes.compared
+        plain = record.plain if record else None
+        data = self._rates(record) if record is not None else None
+        counted = depths(arm.tally) if arm else None
+        self.query_one(DepthBox).show(counted)
+        self.query_one(RateBox).show(data, counted)
+        self.query_one(LedgerBox).show(
+            ledger(plain.tally, arm.tally if arm else None) if plain else None
+        )
+
+    def _rates(self, record: RunRecord) -> RateData | None:
+        plain, arm = record.plain, self.panes.compared
+        if record.started is None or plain is None:
+            return None
+        done = all(each.finished for each in record.arms)
+        longest = max(len(each.ids) for each in record.arms)
+        return RateData(
+            plain_ns=plain.tally.token_ns,
+            dspark_ns=arm.tally.token_ns if arm else (),
+            plain_rate=plain.tokens_per_s,
+            dspark_rate=arm.tokens_per_s if arm else None,
+            total=longest if done else max(longest, record.started.max_tokens),
+            parting=arm.diverged.index if arm and arm.diverged else None,
+        )
+
+    # Messages
+
+    def on_pane_pair_moved(self) -> None:
+        """The borders name the cursor's token and what is new below."""
+        self.panes.draw_titles(one_at_a_time=self._is_small)
+
+    def on_key_footer_chosen(self, event: KeyFooter.Chosen) -> None:
+        """The mouse on the footer acts as the key does."""
+        self.ds4.act(event.action)
+
+    def on_resize(self) -> None:
+        """Titles and long or short forms depend on the width."""
+        self.call_after_refresh(self.draw_bars)
+
+    def on_descendant_focus(self) -> None:
+        """One pane at a time in a small terminal: the one that has the focus."""
+        right = self.focused is self.right
+        self.set_class(right, "-right")
+        self.set_class(not right, "-left")
+        self.refresh_bindings()
+        self.draw_bars()
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can act now."""
+        record, arm = self.controller.record, self.panes.compared
+        match action:
+            case "divergence":
+                return arm is not None and arm.diverged is not None
+            case "drift":
+                return arm is not None and arm.first_drift is not None
+            case "rejected":
+                return arm is not None and bool(arm.rejected)
+            case "cycle" | "token" | "copy":
+                return record is not None and any(each.ids for each in record.arms)
+            case "flip":
+                focused = self.focused
+                return isinstance(focused, ChartBox) and focused.has_two_sides and focused.is_boxed
+            case "other_arm":
+                return record is not None and len(record.arms) > 2
+            case _:
+                return True
+
+    @property
+    def has_to_close(self) -> bool:
+        """Something is maximised, or there is a cursor."""
+        return self.has_class("-max") or self.panes.cursor is not None
+
+    def close_one(self) -> None:
+        """Restore what is maximised, else take the cursor away."""
+        if self.has_class("-max"):
+            self.action_maximise()
+        else:
+            self.panes.move(None)
+
+    def action_divergence(self) -> None:
+        """The cursor to the token at which the ids part."""
+        arm = self.panes.compared
+        if arm is not None and arm.diverged is not None:
+            self.panes.move(arm.diverged.index, at_third=True)
+
+    def action_drift(self) -> None:
+        """The cursor to the first boundary at which the states differed."""
+        arm = self.panes.compared
+        if arm is not None and arm.first_drift is not None:
+            self.panes.move(arm.first_drift.position, at_third=True)
+
+    def _cursor(self) -> int | None:
+        """Where the cursor is, else where the ids part."""
+        arm = self.panes.compared
+        if self.panes.cursor is not None or arm is None or arm.diverged is None:
+            return self.panes.cursor
+        return arm.diverged.index
+
+    def action_cycle(self, step: int) -> None:
+        """The cursor to the first token of the cycle before or after."""
+        arm = self.panes.compared
+        if arm is None:
+            return
+        cursor = self._cursor()
+        at = len(arm.ids) if cursor is None else cursor
+        beyond = [start for start in arm.cycle_starts if (start > at if step > 0 else start < at)]
+        if beyond:
+            self.panes.move(beyond[0] if step > 0 else beyond[-1])
+
+    def action_token(self) -> None:
+        """The popup of the cursor's token."""
+        record = self.controller.record
+        if record is None:
+            return
+
+        def back(index: int | None) -> None:
+            if index is not None:
+                self.panes.move(index)
+
+        cursor = self._cursor()
+        index = self.left.start_index() if cursor is None else cursor
+        self.app.push_screen(TokenPopup(record, index), back)
+
+    def action_rejected(self) -> None:
+        """Rejected drafts in the right pane, on or off."""
+        self.panes.rejected_shown = not self.panes.rejected_shown
+        self.right.show_rejected(self.panes.rejected_shown)
+
+    def action_sources(self) -> None:
+        """Marks on drafts and bonus tokens, on or off."""
+        self.panes.sources_shown = not self.panes.sources_shown
+        self.right.show_sources(self.panes.sources_shown)
+
+    def action_together(self) -> None:
+        """Tie the panes' scrolling, or untie it."""
+        self.panes.tie(self.right if self.right.has_focus else self.left)
+        word = "together" if self.panes.together else "apart"
+        self.notify(f"panes scroll {word}", markup=False)
+
+    def action_other_arm(self) -> None:
+        """The next arm that is not plain, in the right pane."""
+        self.panes.next_arm()
+        self._charts_dirty = True
+        self.draw_charts()
+
+    def action_maximise(self) -> None:
+        """The focused pane or box over all of the middle, or back."""
+        chosen = self.focused
+        is_max = self.has_class("-max")
+        for node in self.query(".-chosen, .-holds"):
+            node.remove_class("-chosen", "-holds")
+        self.set_class(not is_max and chosen is not None, "-max")
+        if not is_max and chosen is not None and isinstance(chosen.parent, Widget):
+            chosen.add_class("-chosen")
+            chosen.parent.add_class("-holds")
+        self.call_after_refresh(self._redraw)
+
+    def _redraw(self) -> None:
+        for box in self.query(ChartBox):
+            box.repaint()
+        self.draw_bars()
+
+    def action_flip(self) -> None:
+        """The other side of the focused box."""
+        if isinstance(self.focused, ChartBox):
+            self.focused.flip()
+
+    def action_next_pane(self, step: int) -> None:
+        """Move the focus; in a small terminal to the pane that is not shown."""
+        if self._is_small:
+            other = self.left if self.has_class("-right") else self.right
+            self.set_class(other is self.right, "-right")
+            self.set_class(other is self.left, "-left")
+            self.call_after_refresh(other.focus)
+        elif step > 0:
+            self.focus_next()
+        else:
+            self.focus_previous()
+
+    def action_copy(self) -> None:
+        """Copy the focused pane's text or box, and write the same to a file."""
+        record, focused = self.controller.record, self.focused
+        if record is None or record.started is None:
+            return
+        run_id = record.started.run_id
+        if isinstance(focused, ChartBox):
+            name = type(focused).__name__.removesuffix("Box").lower()
+            self.ds4.copy(focused.text(), f"{run_id}-{name}.txt", f"the {name} box")
+            return
+        arm = self.panes.arm_of(self.right if focused is self.right else self.left)
+        if arm is not None:
+            what = f"{len(arm.ids)} tokens of {arm.info.name}"
+            self.ds4.copy("".join(arm.texts), f"{run_id}-{arm.info.name}.txt", what)

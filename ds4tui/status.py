@@ -1,0 +1,227 @@
+"""What rows 1 and 2 and the footer say, from the controller's state. Knows no widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ds4tui.controller import Controller
+from ds4tui.paint.bars import Shown
+from ds4tui.paint.panes import LOAD_STEPS, LoadStep
+from ds4tui.run_record import RunRecord
+from ds4tui.run_state import RunState
+from ds4tui.visible import drawable_line
+
+Number = TypeVar("Number", int, float)
+
+
+def load_steps(controller: Controller) -> list[LoadStep]:
+    """Steps of loading that have begun, in the engine's order; the prompt's prefill last."""
+    steps = [step for step in controller.steps.values() if step.stage != "prefill"]
+    prefill = controller.steps.get("prefill")
+    return [*steps, prefill] if prefill is not None else steps
+
+
+def state_text(controller: Controller) -> str:
+    """The run's state for row 1: `LOADING 2/4`, `RUN #171`, `DONE 1.9 s`, ..."""
+    record = controller.record
+    if controller.playback is not None:
+        pause = "PAUSED " if controller.playback.is_paused else ""
+        return f"{pause}REPLAY {_factor(controller.playback.speed)}x"
+    match controller.state:
+        case RunState.LOADING:
+            begun = len([s for s in controller.steps.values() if s.stage != "prefill"])
+            return f"LOADING {begun}/{LOAD_STEPS}" if begun else "LOADING"
+        case RunState.PREFILL:
+            step = controller.steps.get("prefill")
+            return f"PREFILL {step.done}/{step.total}" if step and step.total else "PREFILL"
+        case RunState.DECODING:
+            return f"RUN #{_newest(record)}"
+        case RunState.PAUSED:
+            return f"PAUSED #{_newest(record)}"
+        case RunState.DONE:
+            return f"DONE {_seconds(record)}"
+        case RunState.CANCELLED:
+            return f"STOPPED #{_newest(record)}"
+        case RunState.FAILED:
+            return "FAILED"
+        case _:
+            return "READY"
+
+
+def _newest(record: RunRecord | None) -> int:
+    counts = [len(arm.ids) for arm in record.arms] if record else []
+    return max(0, max(counts, default=0) - 1)
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 0.95 else f"{value:.1f}"
+
+
+def _seconds(record: RunRecord | None) -> str:
+    if record is None or record.started is None or record.finished is None:
+        return ""
+    seconds = (record.finished.t_ns - record.started.t_ns) / 1e9
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def prompt_text(controller: Controller) -> str:
+    """The prompt of the run shown, on one line."""
+    record = controller.record
+    text = record.started.prompt if record and record.started else controller.prompt.text
+    return drawable_line(text)
+
+
+def shown_settings(controller: Controller, model: str) -> Shown:
+    """Settings of the run shown, and what was turned since."""
+    record, wanted = controller.record, controller.wanted
+    settings = controller.settings
+    now = controller.now
+    numerics = record.plain.info.numerics if record and record.plain else settings.numerics
+    knobs = now or wanted
+    base_gate = controller.default_confidence
+
+    def gate(value: float | None) -> float | None:
+        return base_gate if value is None else value
+
+    def block(value: int | None) -> int | None:
+        return (controller.block_size or None) if value is None else value
+
+    has_wanted = wanted is not None and bool(controller.choices.policies)
+    policy: tuple[str, str | None] = (knobs.commit if knobs else "plain only", None)
+    confidence = _pair(gate(knobs.confidence) if knobs else None, None)
+    lengths = _pair(block(knobs.draft_max) if knobs else None, None)
+    if has_wanted and wanted is not None and now is not None:
+        policy = (now.commit, wanted.commit if wanted.commit != now.commit else None)
+        confidence = _pair(gate(now.confidence), gate(wanted.confidence))
+        lengths = _pair(block(now.draft_max), block(wanted.draft_max))
+    other = settings.numerics if controller.choices.numerics else numerics
+    return Shown(
+        numerics=(numerics, other if other != numerics else None),
+        policy=policy,
+        confidence=confidence,
+        block=lengths,
+        max_tokens=record.started.max_tokens if record and record.started else settings.max_tokens,
+        model=_model(controller, model),
+        flags=_flags(controller),
+    )
+
+
+def _pair(now: Number | None, wanted: Number | None) -> tuple[Number | None, Number | None]:
+    return (now, wanted if wanted is not None and wanted != now else None)
+
+
+def _model(controller: Controller, name: str) -> str:
+    record = controller.record
+    files = record.started.files if record and record.started else ()
+    if not files and controller.ready is not None:
+        files = controller.ready.files
+    target = next((file for file in files if file.role == "target"), None)
+    if target is None:
+        return name
+    return f"{name or drawable_line(target.name)[:16]} {millions(target.parameters)}"
+
+
+def millions(parameters: int) -> str:
+    """A number of parameters: `21M`, `284B`."""
+    return f"{parameters / 1e9:.0f}B" if parameters >= 10**9 else f"{parameters / 1e6:.0f}M"
+
+
+def _flags(controller: Controller) -> tuple[str, ...]:
+    settings = controller.record.settings if controller.record else {}
+    prompt = controller.prompt
+    if settings:
+        chat = settings.get("chat", "true") == "true"
+        think = settings.get("think") == "true"
+        system = settings.get("system", "") not in ("", "none")
+        control = settings.get("control_tokens") == "true"
+    else:
+        chat, think = prompt.chat, prompt.think
+        system, control = bool(prompt.system), prompt.control_tokens
+    flags = ((not chat, "raw"), (think, "think"), (system, "system"), (control, "control tokens"))
+    return tuple(name for on, name in flags if on)
+
+
+def footer_entries(
+    controller: Controller, keys: Mapping[str, str], can: Callable[[str], bool]
+) -> list[tuple[str, str, str]]:
+    """(key, label, action id) by importance for the state; only what can act.
+
+    Args:
+        keys: the key of each action id, as it is bound now.
+        can: says whether an action can act now.
+    """
+    ids = _wanted_keys(controller)
+    labels = _labels(controller)
+    out = []
+    for name in ids:
+        if name == "prompts":
+            if can("next_prompt"):
+                joint = f"{keys.get('previous_prompt', '')} {keys.get('next_prompt', '')}"
+                out.append((joint, "Prompts", "next_prompt"))
+        elif name == "speed":
+            if can("slower"):
+                joint = f"{keys.get('slower', '')} {keys.get('faster', '')}"
+                out.append((joint, "Speed", "faster"))
+        elif name in keys and can(name):
+            out.append((keys[name], labels.get(name, name), name))
+    return out
+
+
+def _wanted_keys(controller: Controller) -> list[str]:
+    record = controller.record
+    parted = record is not None and record.dspark is not None and bool(record.dspark.diverged)
+    if controller.playback is not None:
+        return ["pause", "speed", "escape", "divergence", "maximise", "copy", "help"]
+    match controller.state:
+        case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
+            knobs = ["policy", "confidence", "block", "numerics"]
+            return ["pause", "escape", "divergence", *knobs, "rejected", "prompt", "help"]
+        case RunState.LOADING:
+            return ["prompt", "numerics", "policy", "theme", "quit", "help"]
+        case RunState.FAILED:
+            return ["run", "prompt", "copy", "quit", "help"]
+        case _ if parted:
+            return [
+                *("run", "numerics", "policy", "divergence", "prompt"),
+                *("token", "rejected", "prompts", "slow", "drift", "copy", "help"),
+            ]
+        case _:
+            return [
+                *("run", "prompts", "prompt", "numerics", "policy", "slow"),
+                *("token", "rejected", "confidence", "copy", "help"),
+            ]
+
+
+def _labels(controller: Controller) -> dict[str, str]:
+    done = controller.state in (RunState.DONE, RunState.CANCELLED) and controller.playback is None
+    verb = "Try " if done else ""
+    policy, numerics = controller.next_policy(), controller.next_numerics()
+    shown = shown_settings(controller, "")
+    turned = [pair[1] for pair in (shown.numerics, shown.policy) if pair[1] is not None]
+    run = "Retry" if controller.state is RunState.FAILED else "Run"
+    if not controller.choices.numerics:
+        run = "Play again"
+    paused = controller.state is RunState.PAUSED or (
+        controller.playback is not None and controller.playback.is_paused
+    )
+    return {
+        "run": " ".join([run, *turned]),
+        "numerics": f"{verb}{numerics}" if numerics else "Numerics",
+        "policy": f"{verb}{policy}" if policy else "Policy",
+        "confidence": "Confidence",
+        "block": "Block",
+        "divergence": "Divergence",
+        "drift": "First drift",
+        "token": "Token",
+        "rejected": "Rejected",
+        "prompt": "Prompt",
+        "slow": "Slow",
+        "copy": "Copy",
+        "theme": "Theme",
+        "maximise": "Maximise",
+        "pause": "Resume" if paused else "Pause",
+        "escape": "End" if controller.playback is not None else "Stop",
+        "quit": "Quit",
+        "help": "Help",
+    }

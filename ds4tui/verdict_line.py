@@ -1,0 +1,259 @@
+"""Row 3: the verdict on a run in one line, in several lengths.
+
+Owns its words. The glyph and the first words carry the verdict, colour only repeats it. Knows no
+Textual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from ds4tui.marks import Marks
+from ds4tui.paint.numbers import logits, ulps
+from ds4tui.run_record import ArmRecord, RunRecord
+from ds4tui.run_state import RunState
+from ds4tui.spans import Row, crop, width_of
+from ds4tui.visible import drawable_line
+from engine.events import RunFailed
+from engine.paths import Numerics
+from engine.verdict import identical_kind, margin, ulp_type
+
+Level = Literal["idle", "same", "differ", "bug", "withheld", "failed"]
+
+NO_PROPOSALS_AFTER = 50
+"""Cycles without a draft after which the line says so: behind a closed gate a run looks normal."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLine:
+    """The verdict in words: `head` is never cut, `bodies` go from longest to shortest."""
+
+    level: Level
+    head: str
+    bodies: tuple[str, ...]
+
+
+def verdict_line(
+    record: RunRecord | None,
+    state: RunState,
+    failure: RunFailed | None = None,
+    keys: Mapping[str, str] | None = None,
+    has_prompt: bool = True,
+) -> VerdictLine:
+    """What is known about a run.
+
+    Args:
+        record: the run shown, or None.
+        failure: what ended the engine or kept the last run from starting.
+        keys: the key of an action by its id, for the hints in the line.
+        has_prompt: there is a prompt that could be run.
+    """
+    key = {"run": "r", "prompt": "i", "next_prompt": "]", "confidence_down": "C"}
+    key |= dict(keys or {})
+    failed = failure or (record.failed if record is not None else None)
+    if failed is not None:
+        return _failed(failed, record, key)
+    if record is None or record.started is None:
+        return _before(state, key, has_prompt)
+    dspark = record.dspark
+    if dspark is None:
+        return _plain_only(record)
+    if dspark.diverged is not None:
+        return _diverged(record, dspark)
+    if record.finished is not None and record.finished.identical is None:
+        reason = record.finished.withheld or "the arms were not compared to the end"
+        return VerdictLine("withheld", "? WITHHELD", (reason,))
+    if _proposes_nothing(dspark):
+        return _no_proposals(dspark, key)
+    if record.finished is not None:
+        return _identical(record, dspark, key)
+    return _so_far(record)
+
+
+def _before(state: RunState, key: Mapping[str, str], has_prompt: bool) -> VerdictLine:
+    if state is RunState.LOADING:
+        return VerdictLine("idle", "· no run yet", ("the model is being loaded",))
+    if state is RunState.PREFILL:
+        return VerdictLine("idle", "· no tokens yet", ("the prompt is being evaluated",))
+    if not has_prompt:
+        return VerdictLine("idle", "· no run yet", (f"{key['prompt']} takes a prompt",))
+    hint = f"{key['run']} runs this prompt"
+    return VerdictLine("idle", "· no run yet", (f"{hint}: plain and DSpark side by side", hint))
+
+
+def _failed(failed: RunFailed, record: RunRecord | None, key: Mapping[str, str]) -> VerdictLine:
+    message = drawable_line(failed.message).removesuffix(".")
+    kept = "text kept   " if record is not None and record.arms and record.arms[0].ids else ""
+    retry = f"{kept}{key['run']} retries"
+    title = drawable_line(failed.title).lower()
+    bodies = (f"{message}   {retry}", f"{title}   {retry}", title)
+    return VerdictLine("failed", "\u00d7 FAILED", bodies)
+
+
+def plain_only(record: RunRecord) -> str:
+    """Why a run has no DSpark arm, in the engine's words."""
+    notice = record.notices[0].text if record.notices else ""
+    return drawable_line(notice) or "This run has no DSpark arm, so nothing is compared."
+
+
+def _plain_only(record: RunRecord) -> VerdictLine:
+    return VerdictLine("idle", "· PLAIN ONLY", (plain_only(record), "nothing is compared"))
+
+
+def _smallest_gap(record: RunRecord) -> str:
+    plain = record.plain
+    if plain is None or plain.smallest_gap is None:
+        return ""
+    index = plain.smallest_gap[1]
+    device = record.settings.get("device", "cpu")
+    of_type = ulp_type(cast(Numerics, plain.info.numerics), device)
+    gap = margin(plain.top[index][0][1], plain.top[index][1][1], of_type)
+    in_ulps = f" = {ulps(gap.ulps)} ulp {gap.ulp_type}" if gap.logits else ""
+    return f"smallest gap {logits(gap.logits)}{in_ulps} at {index}"
+
+
+def _so_far(record: RunRecord) -> VerdictLine:
+    assert record.started is not None
+    compared = f"{record.compared} of {record.started.max_tokens} compared"
+    plain = record.plain
+    gap = ""
+    if plain is not None and plain.smallest_gap is not None:
+        gap = f"   smallest gap {logits(plain.smallest_gap[0])} at {plain.smallest_gap[1]}"
+    return VerdictLine("same", "= identical so far", (compared + gap, compared))
+
+
+def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
+    ids = f"{len(dspark.ids)} ids"
+    if dspark.finished and dspark.finished.reason in ("stop", "cancelled"):
+        ids += ", stopped"
+    if dspark.mixed:
+        return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(dspark)}",))
+    gap = record.plain.smallest_gap[0] if record.plain and record.plain.smallest_gap else None
+    kind = identical_kind(dspark.finished.state_equal if dspark.finished else None, gap)
+    bodies: tuple[str, ...]
+    if kind == "state-equal":
+        equal = f"{ids}, state equal after all {len(dspark.cycles)} cycles"
+        bodies = (f"{equal}   {_smallest_gap(record)}", equal)
+    elif kind == "cannot-show":
+        under = f"no gap under {gap:.2f}" if gap is not None else "no gap was seen"
+        short = f"{ids}, {under}: this prompt cannot show a divergence"
+        bodies = (f"{short}   {key['next_prompt']} next prompt", short)
+    elif kind == "state-differs":
+        since = f" from #{dspark.first_drift.position} on" if dspark.first_drift else ""
+        bodies = (
+            f"{ids}, but the state differs{since}: another prompt may part",
+            f"{ids}, state differs{since}",
+        )
+    else:
+        bodies = (f"{ids}, state not compared to the end   {_smallest_gap(record)}", ids)
+    return VerdictLine("same", "= IDENTICAL", bodies)
+
+
+def _mixed(dspark: ArmRecord) -> str:
+    change = next(c for c in dspark.changes if any(name == "commit" for name, _ in c.settings))
+    then = dict(change.settings)["commit"]
+    at = dspark.index_at(change.cycle) or 0
+    return f"MIXED: {dspark.info.commit} to #{at}, then {then}; nothing is promised"
+
+
+def _proposes_nothing(dspark: ArmRecord) -> bool:
+    strict = dspark.info.commit == "strict"
+    if strict or len(dspark.cycles) < NO_PROPOSALS_AFTER:
+        return False
+    return not any(cycle.proposed for cycle in dspark.cycles)
+
+
+def _no_proposals(dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
+    cycles = len(dspark.cycles)
+    last = dspark.cycles[-1].clip or "none"
+    highest = max((max(c.confidences, default=0.0) for c in dspark.cycles), default=0.0)
+    text = f"in {cycles} cycles; last stage that ran: {last}"
+    if last != "confidence":
+        return VerdictLine("withheld", "! 0 PROPOSALS", (text,))
+    gate = dspark.info.confidence
+    against = f" < {gate:.2f}".replace("0.", ".") if gate is not None else ""
+    text += f", highest {highest:.2f}".replace(" 0.", " .") + against
+    hint = f"{key['confidence_down']} lowers the gate"
+    return VerdictLine("withheld", "! 0 PROPOSALS", (f"{text}   {hint}", text))
+
+
+def _diverged(record: RunRecord, dspark: ArmRecord) -> VerdictLine:
+    event = dspark.diverged
+    assert event is not None
+    left, right = record.label(event.left), record.label(event.right)
+    if event.logic_error:
+        return _logic_error(record, dspark, right)
+    gap = logits(event.margin_logits)
+    in_ulps = f" = {ulps(event.margin_ulps)} ulp {event.ulp_type}" if event.margin_logits else ""
+    margin = f"{event.verdict} {gap}{in_ulps}"
+    cause, short_cause = _cause(dspark)
+    bodies = [
+        f"plain {left}  DSpark {right}  {margin}  {cause}",
+        f"plain {left}  DSpark {right}  {margin}  {short_cause}",
+        f"{left} / {right}  {margin} {short_cause}",
+        f"{left} / {right}  {margin}",
+        f"{left} / {right}",
+    ]
+    if event.differing_choices:
+        choices = "; ".join(drawable_line(choice) for choice in event.differing_choices)
+        bodies.insert(0, f"{bodies[0]}  differ: {choices}")
+    return VerdictLine("differ", f"≠ DIVERGED at {event.index}", tuple(bodies))
+
+
+def _cause(dspark: ArmRecord) -> tuple[str, str]:
+    event = dspark.diverged
+    assert event is not None
+    if event.cause is None:
+        return "", ""
+    if event.cause == "verify_row":
+        return "cause verify_row: the states were equal", "verify_row"
+    drift = event.first_drift
+    where = f": L{drift.layer} {drift.tensor} from #{drift.position}" if drift else ""
+    policy = ""
+    if dspark.mixed and drift:
+        policy = f" under {_policy_at(dspark, drift.position)}"
+    return f"cause state{where}{policy}", f"state #{drift.position}" if drift else "state"
+
+
+def _policy_at(dspark: ArmRecord, index: int) -> str:
+    policy = dspark.info.commit or ""
+    for change in dspark.changes:
+        at = dspark.index_at(change.cycle)
+        if at is not None and at <= index:
+            policy = dict(change.settings).get("commit", policy)
+    return policy
+
+
+def _logic_error(record: RunRecord, dspark: ArmRecord, committed: str) -> VerdictLine:
+    event = dspark.diverged
+    assert event is not None
+    row = dspark.top[event.index] if event.index < len(dspark.top) else ()
+    what = f"{committed} was committed, but its row's argmax is "
+    if row and row[0][0] != event.right:
+        own = dict(row).get(event.right)
+        by = f" by {logits(row[0][1] - own)}" if own is not None else ""
+        what += f"{record.label(row[0][0])}{by}"
+    else:
+        what += "another token"
+    long = f"{what}: a bug, whatever the acceptance"
+    return VerdictLine("bug", f"! LOGIC ERROR at {event.index}", (long, f"{what}: a bug"))
+
+
+HEAD_CELLS = 18
+"""Cells of the head in a wide terminal, so that the bodies of all runs start at one column."""
+WIDE = 100
+
+
+def verdict_row(line: VerdictLine, width: int, marks: Marks) -> Row:
+    """The line in one row: the longest body that fits, else the shortest, cut."""
+    roles = {"same": "same", "differ": "warn", "idle": "dim"}
+    role = roles.get(line.level, "error")
+    heads = (line.head.ljust(HEAD_CELLS), line.head) if width >= WIDE else (line.head,)
+    for body in line.bodies:
+        for head in heads:
+            row: Row = [(f"{head}  {body}".rstrip(), role)]
+            if width_of(row) <= width:
+                return row
+    return crop(row, width, marks.ellipsis)

@@ -1,0 +1,53 @@
+"""Activations of one forward, for a fixed number of rows; overwritten by the next forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the buffers' shapes depend on; letters as in the model's comments."""
+
+    dim: int
+    vocab: int
+    heads: int
+    head_dim: int
+    q_rank: int
+    experts_used: int
+    selectable: int
+    taps: int
+
+
+class Buffers:
+    """Buffers of n rows. `none_chosen`, `one` and `zero` are constants that kernels read."""
+
+    def __init__(self, n: int, s: Sizes) -> None:
+        def floats(*shape: int) -> np.ndarray:
+            return np.zeros((n, *shape), np.float32)
+
+        self.ids = np.zeros(n, np.int64)
+        self.positions = np.zeros(n, np.int64)
+        self.spans = {ratio: np.zeros((n, 3), np.int64) for ratio in (0, 4, 128)}
+        self.streams = floats(4 * s.dim)
+        self.x = floats(s.dim)
+        self.y = floats(s.dim)
+        self.post = floats(4)
+        self.comb = floats(16)
+        self.qr = floats(s.q_rank)
+        self.q = floats(s.heads * s.head_dim)
+        self.o = floats(s.heads * s.head_dim)
+        self.selected = np.zeros((n, max(s.selectable, 1)), np.int32)
+        self.counts = np.full(n, -1, np.int32)
+        self.all_rows = np.full(n, -1, np.int32)
+        self.gaps = floats()
+        self.experts = np.zeros((n, s.experts_used), np.int32)
+        self.expert_weights = floats(s.experts_used)
+        self.none_forced = np.full((n, s.experts_used), -1, np.int32)
+        self.shared_expert = np.zeros((n, 1), np.int32)
+        self.shared_weight = np.ones((n, 1), np.float32)
+        self.hidden = floats(s.dim)
+        self.logits = floats(s.vocab)
+        self.taps = floats(s.taps * s.dim)

@@ -1,0 +1,414 @@
+"""The target's forward, in execution order: one code for decode, verify and prefill.
+
+Only the plan differs between them: it says which kernels' numerics each op class takes. Reads
+weights, changes a `State`; knows neither files nor decoding. Comments give shapes: n rows, D model
+width, S = 4 streams, H heads of hd, Q low rank, K experts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.buffers import Buffers, Sizes
+from engine.choices import Choices
+from engine.config import ModelConfig
+from engine.errors import Ds4Error
+from engine.paths import OP_CLASSES, Perturb, Plan
+from engine.rope import rope_turns
+from engine.state import MAX_ROWS, LayerState, Layout, State
+from engine.weights import BlockWeights, TargetWeights
+from kernels.attention import attention, key_spans
+from kernels.attn_out import attn_out
+from kernels.compressor import Finish, compress
+from kernels.embedding import embed
+from kernels.experts import mix_experts
+from kernels.head import head
+from kernels.hyper_connections import hc_head, hc_post, hc_pre, stream_mean
+from kernels.indexer import select_rows
+from kernels.mode import EXACT, Mode
+from kernels.qkv import Rounding, qkv
+from kernels.router import route
+
+__all__ = ["MAX_ROWS", "Model", "Modes", "Rows"]
+
+DEFAULT_TAPS = 3
+"""Layers whose output is tapped when nothing else is asked for: the last three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Result of a forward, in the model's buffers: valid until its next forward.
+
+    Args:
+        logits: (n, V) float32, or (1, V) of the last row.
+        taps: (n, T * D) float32, mean over the streams after each tapped layer, concatenated.
+    """
+
+    logits: np.ndarray
+    taps: np.ndarray
+
+
+class Modes(NamedTuple):
+    """Numerics of every op class in one layer, in the order of `OP_CLASSES`."""
+
+    hc: Mode
+    qkv: Mode
+    compressor: Mode
+    indexer: Mode
+    attention: Mode
+    attn_out: Mode
+    router: Mode
+    experts: Mode
+    shared: Mode
+    head: Mode
+
+
+ALL_EXACT = Modes(*[EXACT] * len(OP_CLASSES))
+"""Every op as the decode path evaluates it."""
+
+
+class Model:
+    """A loaded target; nothing about it changes after loading, its buffers apart.
+
+    Args:
+        kv_rounding: "fp8" = ds4's roundings of stored rows; "none" = none of them.
+        max_rows: rows of one pass through the layers, at most MAX_ROWS.
+        context: capacity of its states in tokens; the file's context length, at most 8192, when
+            absent.
+        tap_layers: layers whose output is tapped; the last three when absent.
+    """
+
+    def __init__(
+        self,
+        weights: TargetWeights,
+        config: ModelConfig,
+        *,
+        kv_rounding: str = "fp8",
+        max_rows: int = MAX_ROWS,
+        context: int | None = None,
+        tap_layers: Sequence[int] | None = None,
+    ) -> None:
+        if kv_rounding not in ("fp8", "none"):
+            raise ValueError(f"kv_rounding is {kv_rounding!r}, expected 'fp8' or 'none'")
+        if not 1 <= max_rows <= MAX_ROWS:
+            raise ValueError(f"max_rows is {max_rows}, expected 1 to {MAX_ROWS}")
+        if config.streams != 4:
+            raise ValueError(f"{config.streams} hyper-connection streams, expected 4")
+        self.config = config
+        self.weights = weights
+        self.rounded = kv_rounding == "fp8"
+        self._raw_rounding: Rounding = "fp8+f16" if self.rounded else "none"
+        self.max_rows = max_rows
+        self.context = context or min(config.context_length, 8192)
+        last = range(max(0, config.layers - DEFAULT_TAPS), config.layers)
+        self.tap_layers = tuple(last if tap_layers is None else tap_layers)
+        c, size = config, config.rope_dim
+        self.turns = rope_turns(self.context + MAX_ROWS, size, c.rope_base, None)
+        self.compress_turns = rope_turns(self.context, size, c.compress_rope_base, c.yarn)
+        self.sizes = Sizes(
+            dim=c.dim,
+            vocab=c.vocab_size,
+            heads=c.heads,
+            head_dim=c.head_dim,
+            q_rank=c.q_rank,
+            experts_used=c.experts_used,
+            selectable=c.index_top_k if 4 in c.ratios else 0,
+            taps=len(self.tap_layers),
+        )
+        self._layout = Layout(config, self.context, MAX_ROWS)
+        self._buffers: dict[int, Buffers] = {}
+        self._modes: dict[tuple[Plan, bool], tuple[Modes, ...]] = {}
+
+    def new_state(self) -> State:
+        """An empty timeline."""
+        return State(self._layout, self._recompress)
+
+    def forward(
+        self,
+        state: State,
+        ids: Sequence[int],
+        plan: Plan,
+        *,
+        all_logits: bool = True,
+        record: Choices | None = None,
+        pin: Choices | None = None,
+        on_rows: Callable[[int, int], None] | None = None,
+    ) -> Rows:
+        """Evaluate `ids` at the state's position and after it, and advance the state.
+
+        Args:
+            plan: numerics of every op class; its fault injection needs two or more ids.
+            all_logits: logits of every row, else of the last one only.
+            record: takes the rows' discrete choices.
+            pin: choices that rows take over, where its token is theirs at that position.
+            on_rows: called with (rows done, rows in all) after every pass.
+        Raises:
+            ValueError: when there is nothing to evaluate, an id is not in the vocabulary, or the
+                state has no room.
+            Ds4Error: when logits are not finite; it names the layer where that began.
+        """
+        tokens = np.asarray(ids, np.int64)
+        total = tokens.size
+        if not total:
+            raise ValueError("a forward needs at least one token id")
+        if state.position + total > state.context:
+            raise ValueError(
+                f"{total} tokens at position {state.position} exceed the context of "
+                f"{state.context} tokens"
+            )
+        if tokens.min() < 0 or tokens.max() >= self.config.vocab_size:
+            raise ValueError(f"token ids must be in 0..{self.config.vocab_size - 1}")
+        modes = self._modes_of(plan, total > 1)
+        if total <= self.max_rows:
+            rows = self._pass(state, tokens, modes, all_logits, record, pin)
+            if on_rows is not None:
+                on_rows(total, total)
+            return rows
+        logits, taps = [], []
+        for start in range(0, total, self.max_rows):
+            chunk = tokens[start : start + self.max_rows]
+            last = start + chunk.size == total
+            rows = self._pass(state, chunk, modes, all_logits, record, pin, head_too=last)
+            if all_logits or last:
+                logits.append(rows.logits.copy())
+            taps.append(rows.taps.copy())
+            if on_rows is not None:
+                on_rows(start + chunk.size, total)
+        return Rows(np.concatenate(logits), np.concatenate(taps))
+
+    def _pass(
+        self,
+        state: State,
+        tokens: np.ndarray,
+        modes: tuple[Modes, ...],
+        all_logits: bool,
+        record: Choices | None,
+        pin: Choices | None,
+        head_too: bool = True,
+    ) -> Rows:
+        """One pass of at most `max_rows` rows through all layers, and the head."""
+        n = tokens.size
+        b = self._buffers_of(n)
+        b.ids[:] = tokens
+        b.positions[:] = range(state.position, state.position + n)
+        if record is not None:
+            record.begin(state.position, tokens)
+        self._run_layers(state, b, modes, record, pin)
+        wanted = self._buffers_of(n if all_logits else 1)
+        if all_logits or head_too:
+            bad = self._run_head(b, wanted, modes[-1].head)
+            if bad >= 0:
+                raise self._not_finite(state, b, modes, pin)
+        state.position += n
+        return Rows(wanted.logits, b.taps)
+
+    def _run_layers(
+        self,
+        state: State,
+        b: Buffers,
+        modes: tuple[Modes, ...],
+        record: Choices | None = None,
+        pin: Choices | None = None,
+        watch: Callable[[int], None] | None = None,
+    ) -> None:
+        """All layers of one pass, in order; `watch` is called after each with its number."""
+        c, w = self.config, self.weights
+        embed(b.ids, w.embedding, b.streams)  # (n, S * D)
+        for ratio, spans in b.spans.items():
+            key_spans(b.positions, c.window, ratio, spans)
+        inputs = state.inputs(b.ids.size)
+        for layer, block in enumerate(w.layers):
+            m, s = modes[layer], state.layers[layer]
+            x = inputs[layer]  # (n, D), kept in the state for a re-projection
+            self._attend(b, block, s, layer, x, m, record, pin)
+            hc_post(b.y, b.post, b.comb, b.streams)
+            self._feed_forward(b, block, layer, m, record, pin)
+            hc_post(b.y, b.post, b.comb, b.streams)
+            if layer in self.tap_layers:
+                stream_mean(b.streams, b.taps, self.tap_layers.index(layer) * c.dim)
+            if watch is not None:
+                watch(layer)
+
+    def _attend(
+        self,
+        b: Buffers,
+        block: BlockWeights,
+        s: LayerState,
+        layer: int,
+        x: np.ndarray,
+        m: Modes,
+        record: Choices | None,
+        pin: Choices | None,
+    ) -> None:
+        """Attention sub-layer: streams -> b.y."""
+        c, eps = self.config, self.config.norm_eps
+        ratio = block.ratio
+        turns = self.compress_turns if ratio else self.turns
+        hc_pre(
+            b.streams, block.hc_attn, block.attn_norm, eps, c.hc_eps, c.sinkhorn_iterations,
+            x, b.post, b.comb, b.positions, m.hc,
+        )  # fmt: skip
+        qkv(
+            x, b.positions, block.qkv, turns, eps, c.heads, self._raw_rounding, b.qr, b.q, s.raw,
+            0, m.qkv,
+        )  # fmt: skip
+        counts = b.all_rows
+        if ratio:
+            self._compress(block, s, x, b.positions, m.compressor)
+        if block.indexer is not None and self._has_choice(b):
+            counts = b.counts
+            select_rows(
+                x, b.qr, b.positions, block.indexer, turns, c.index_heads, ratio, c.index_top_k,
+                self.rounded, s.index, b.selected, counts, b.gaps, m.indexer,
+            )  # fmt: skip
+            if pin is not None:
+                _pin_rows(b, layer, pin)
+            if record is not None:
+                record.note(layer, "indexer", b.selected, b.gaps, counts)
+        attention(
+            b.q, s.raw, s.comp, b.spans[ratio], b.selected, counts, block.sinks, b.positions,
+            turns, b.o, m.attention,
+        )  # fmt: skip
+        attn_out(b.o, block.attn_out, b.y, b.positions, m.attn_out)
+
+    def _compress(
+        self, block: BlockWeights, s: LayerState, x: np.ndarray, positions: np.ndarray, mode: Mode
+    ) -> None:
+        """Both compressors of a layer: projections into the frontier, completed rows."""
+        eps, turns = self.config.norm_eps, self.compress_turns
+        if block.compressor is not None:
+            finish: Finish = "fp8" if self.rounded else "plain"
+            compress(
+                x, positions, block.compressor, turns, eps, block.ratio, finish, s.frontier_kv,
+                s.frontier_score, s.comp, mode,
+            )  # fmt: skip
+        if block.index_compressor is not None:
+            finish = "hadamard+fp4" if self.rounded else "hadamard"
+            compress(
+                x, positions, block.index_compressor, turns, eps, block.ratio, finish,
+                s.index_frontier_kv, s.index_frontier_score, s.index, mode,
+            )  # fmt: skip
+
+    def _feed_forward(
+        self,
+        b: Buffers,
+        block: BlockWeights,
+        layer: int,
+        m: Modes,
+        record: Choices | None,
+        pin: Choices | None,
+    ) -> None:
+        """Mixture-of-experts sub-layer: streams -> b.y."""
+        c, eps = self.config, self.config.norm_eps
+        hc_pre(
+            b.streams, block.hc_ffn, block.ffn_norm, eps, c.hc_eps, c.sinkhorn_iterations,
+            b.x, b.post, b.comb, b.positions, m.hc,
+        )  # fmt: skip
+        forced = b.none_forced if pin is None else _pinned_experts(b, layer, pin)
+        route(
+            b.x, b.ids, block.router, forced, c.expert_scale, b.experts, b.expert_weights, b.gaps,
+            b.positions, m.router,
+        )  # fmt: skip
+        if record is not None:
+            record.note(layer, "router", b.experts, b.gaps)
+        mix_experts(
+            b.x, b.experts, b.expert_weights, block.experts, block.clamp, b.y, False, b.positions,
+            m.experts,
+        )  # fmt: skip
+        mix_experts(
+            b.x, b.shared_expert, b.shared_weight, block.shared, block.clamp, b.y, True,
+            b.positions, m.shared,
+        )  # fmt: skip
+
+    def _run_head(self, b: Buffers, wanted: Buffers, mode: Mode) -> int:
+        """Logits of the last rows of b into `wanted`; the first row that is not finite, or -1."""
+        c, w = self.config, self.weights
+        n = wanted.ids.size
+        streams, positions = b.streams[-n:], b.positions[-n:]
+        hc_head(streams, w.hc_head, c.norm_eps, c.hc_eps, wanted.hidden, positions, mode)
+        return head(wanted.hidden, w.norm, w.output, c.norm_eps, wanted.logits, positions, mode)
+
+    def _has_choice(self, b: Buffers) -> bool:
+        """Whether the last row sees more compressed rows than the indexer selects."""
+        return int(b.spans[4][-1, 2]) > self.config.index_top_k
+
+    def _recompress(self, state: State, position: int, rows: int) -> None:
+        """Re-run the compressors of `rows` rows by the decode path, on the captured inputs."""
+        if not rows:
+            return
+        positions = np.arange(position, position + rows)
+        inputs = state.inputs(rows)
+        for block, s, x in zip(self.weights.layers, state.layers, inputs, strict=True):
+            self._compress(block, s, x, positions, EXACT)
+
+    def _buffers_of(self, n: int) -> Buffers:
+        b = self._buffers.get(n)
+        if b is None:
+            b = self._buffers[n] = Buffers(n, self.sizes)
+        return b
+
+    def _modes_of(self, plan: Plan, several: bool) -> tuple[Modes, ...]:
+        """Every layer's modes under a plan; fault injection only where there are several rows."""
+        found = self._modes.get((plan, several))
+        if found is None:
+            perturb = plan.perturb if several else None
+            found = tuple(_layer_modes(plan, perturb, layer) for layer in range(self.config.layers))
+            self._modes[plan, several] = found
+        return found
+
+    def _not_finite(
+        self, state: State, b: Buffers, modes: tuple[Modes, ...], pin: Choices | None
+    ) -> Ds4Error:
+        """The error for logits that are not finite: runs the layers again to find the first."""
+        bad: list[int] = []
+
+        def watch(layer: int) -> None:
+            if not bad and not np.isfinite(b.streams).all():
+                bad.append(layer)
+
+        self._run_layers(state, b, modes, None, pin, watch)
+        where = f"layer {bad[0]}" if bad else "the output head"
+        return Ds4Error(
+            "Logits not finite",
+            f"Tokens {b.positions[0]} to {b.positions[-1]} gave logits with a NaN or an infinity, "
+            f"expected finite numbers; it first appeared in {where}.",
+            "The weights are damaged, or too large for this numerics.",
+        )
+
+
+def _layer_modes(plan: Plan, perturb: Perturb | None, layer: int) -> Modes:
+    modes = []
+    for op_class in OP_CLASSES:
+        batch = plan.path_of(op_class) == "batch"
+        ulps = salt = 0
+        if perturb is not None and perturb.op_class == op_class:
+            ulps = perturb.ulps
+            place = layer * len(OP_CLASSES) + OP_CLASSES.index(op_class)
+            salt = perturb.seed * 0x632BE59BD9B4E019 + place * 0x9E6C63D0876A9A47
+        modes.append(Mode(batch, batch and plan.round_rows, ulps, salt))
+    return Modes(*modes)
+
+
+def _pin_rows(b: Buffers, layer: int, pin: Choices) -> None:
+    """Take over recorded indexer rows, where the pinned token is the row's."""
+    for r, position in enumerate(b.positions.tolist()):
+        if "indexer" in pin.kinds and pin.token(position) == b.ids[r]:
+            rows = pin.at(position).get((layer, "indexer"), ())
+            if rows and b.counts[r] >= 0:
+                b.selected[r, : len(rows)] = rows
+                b.counts[r] = len(rows)
+
+
+def _pinned_experts(b: Buffers, layer: int, pin: Choices) -> np.ndarray:
+    """(n, K) recorded experts where the pinned token is the row's, -1 elsewhere."""
+    forced = b.none_forced.copy()
+    for r, position in enumerate(b.positions.tolist()):
+        if "router" in pin.kinds and pin.token(position) == b.ids[r]:
+            experts = pin.at(position).get((layer, "router"), ())
+            if experts:
+                forced[r] = experts
+    return forced

@@ -1,0 +1,51 @@
+"""What an engine is made of, whoever made it: `engine.load` from files, tests from scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.events import FileInfo
+from engine.roles import Drafter, Model, State
+from engine.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A loaded target and its drafters.
+
+    Args:
+        context: capacity of a state in tokens.
+        drafters: by path, the default one first.
+        gates: the drafters' own confidence thresholds, by path.
+        no_repeat: N of the target file's no-repeat rule, 0 = off.
+        warnings: sentences about the files that a user should see with every run.
+        new_choices: makes an empty record of discrete choices of the given kinds.
+        rows_differ: tests `invariant`: nothing, or what differs; None = it needs no test.
+        settle: waits for the device; None where nothing is asynchronous.
+    """
+
+    model: Model
+    tokenizer: Tokenizer
+    files: tuple[FileInfo, ...]
+    vocab_size: int
+    context: int
+    window: int
+    layer_kinds: tuple[int, ...]
+    eos_id: int
+    no_repeat: int
+    noise_id: int
+    drafters: Mapping[str, Drafter]
+    gates: Mapping[str, float]
+    new_state: Callable[[], State]
+    warnings: tuple[str, ...] = ()
+    new_choices: Callable[[Sequence[str]], Any] | None = None
+    rows_differ: Callable[[], str] | None = None
+    settle: Callable[[], None] | None = None
+    load_ns: int = 0
+
+    @property
+    def block_size(self) -> int:
+        """Drafts of a block of the default drafter, 0 without one."""
+        return next((drafter.block_size for drafter in self.drafters.values()), 0)

@@ -1,0 +1,119 @@
+"""What a DSpark arm sends to the verify: budgets, the Markov chain, the confidence prefix.
+
+Owns the lazy order of spec section 1.9 (first confidence before any head). Knows neither states nor
+policies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import Ds4Error
+from engine.greedy import Rules, choose
+from engine.roles import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Most drafts that may be proposed, and what says so (`` = the block itself)."""
+
+    drafts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Drafts of one block; the first `proposed` of them go to the verify."""
+
+    drafts: tuple[int, ...] = ()
+    unbiased: tuple[int, ...] = ()
+    confidences: tuple[float, ...] = ()
+    proposed: int = 0
+    clip: str = ""
+
+
+def limit_of(block_size: int, draft_max: int | None, remaining: int, free: int) -> Limit:
+    """The tightest of the block, `--draft-max` and the budgets.
+
+    Args:
+        remaining: tokens that may still be generated; a cycle of n drafts may give n + 1.
+        free: positions that can still be evaluated; a verify of n drafts takes n + 1.
+    """
+    limits = [
+        Limit(block_size, ""),
+        Limit(block_size if draft_max is None else draft_max, "draft_max"),
+        Limit(remaining - 1, "budget"),
+        Limit(free - 1, "context"),
+    ]
+    tightest = min(limits, key=lambda limit: limit.drafts)
+    return Limit(max(0, tightest.drafts), tightest.reason)
+
+
+class Chain:
+    """The Markov chain over one block's rows.
+
+    Args:
+        gate: confidence threshold; 0 = no gate.
+        eos_id: a draft that ends the chain; None when EOS is ignored.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        rules: Rules,
+        anchor: int,
+        *,
+        markov: bool,
+        gate: float,
+        eos_id: int | None,
+    ) -> None:
+        self._block = block
+        self._rules = rules
+        self._markov = markov
+        self._gate = gate
+        self._eos_id = eos_id
+        self._last = anchor
+        self._drafts: list[int] = []
+        self._confidences: list[float] = []
+        self._clip = ""
+
+    def run(self, limit: Limit) -> None:
+        """Draft up to the limit, the gate or an EOS."""
+        for row in range(limit.drafts):
+            confidence = float(self._block.confidence(row, self._last))
+            self._confidences.append(confidence)
+            if self._gate > 0 and not confidence >= self._gate:  # a NaN passes no gate
+                self._clip = "confidence"
+                return
+            self._drafts.append(self._draft(row, self._last, self._drafts))
+            self._last = self._drafts[-1]
+            if self._last == self._eos_id:
+                self._clip = "eos" if row + 1 < limit.drafts else limit.reason
+                return
+        self._clip = limit.reason
+
+    def _draft(self, row: int, previous: int | None, ahead: list[int]) -> int:
+        if self._markov and previous is not None:
+            logits, _ = self._block.scores(row, previous)
+        else:
+            logits = self._block.logits(row)
+        try:
+            return choose(self._rules.process(logits, ahead))
+        except ValueError as error:
+            raise Ds4Error("No draft to choose", f"In row {row} of a block, {error}.") from error
+
+    def record(self) -> Proposal:
+        """What `run` found, with what only a reader needs: the cut draft, drafts without bias."""
+        proposed = len(self._drafts)
+        drafts = list(self._drafts)
+        if self._clip == "confidence" and drafts:
+            drafts.append(self._draft(proposed, self._last, drafts))
+        unbiased = tuple(drafts)
+        if self._markov:
+            unbiased = tuple(self._draft(row, None, drafts[:row]) for row in range(len(drafts)))
+        return Proposal(tuple(drafts), unbiased, tuple(self._confidences), proposed, self._clip)
+
+    @property
+    def proposed(self) -> tuple[int, ...]:
+        """Drafts for the verify."""
+        return tuple(self._drafts)

@@ -1,0 +1,109 @@
+"""What a divergence is, and what identical ids prove: margins in ulps, verdicts, kinds.
+
+Pure functions over numbers (design: verdict on a divergence). Knows no arms and no events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.paths import Numerics
+
+Verdict = Literal["exact-tie", "near-tie", "large-margin"]
+EXACT_POLICIES = ("replay", "strict")
+"""Identical in any numerics, by construction: every committed row is decoded."""
+IdenticalKind = Literal["state-equal", "cannot-show", "state-differs", "not-compared"]
+
+_TYPES = {"F16": (10, -14), "BF16": (7, -126), "F32": (23, -126)}
+"""Mantissa bits and smallest normal exponent."""
+
+NO_NEAR_TIE_LOGITS = 1.0
+"""A prompt whose smallest top-2 gap is not under this cannot show a divergence."""
+
+
+def ulp(value: float, ulp_type: str) -> float:
+    """Distance from `value` to the next number of a type, away from 0; infinite for infinities."""
+    bits, least = _TYPES[ulp_type]
+    if not math.isfinite(value):
+        return math.inf
+    exponent = math.frexp(value)[1] - 1 if value else least
+    return math.ldexp(1.0, max(exponent, least) - bits)
+
+
+def ulp_type(numerics: Numerics, device: str) -> str:
+    """The type to which activations are rounded: F32 in `invariant` on the CPU, else F16."""
+    return "F32" if numerics == "invariant" and device == "cpu" else "F16"
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A gap between two logits; `ulps` in the type's ulp at the larger one's magnitude."""
+
+    logits: float
+    ulps: float
+    ulp_type: str
+
+
+def margin(left: float, right: float, of_type: str) -> Margin:
+    """The gap between two logits of one row."""
+    distance = abs(left - right) if left != right else 0.0
+    if not math.isfinite(distance):
+        return Margin(math.inf, math.inf, of_type)
+    return Margin(distance, distance / ulp(max(abs(left), abs(right)), of_type), of_type)
+
+
+def verdict(found: Margin, near_tie_ulps: float) -> Verdict:
+    """What a margin says about a divergence; never whether it is a bug."""
+    if found.logits == 0:
+        return "exact-tie"
+    return "near-tie" if found.ulps <= near_tie_ulps else "large-margin"
+
+
+def identical_kind(state_equal: bool | None, smallest_gap: float | None) -> IdenticalKind:
+    """What equal ids prove.
+
+    Args:
+        state_equal: the states were equal at every compared boundary; None = not compared.
+        smallest_gap: smallest top-2 gap that plain decode met, in logits.
+    """
+    if state_equal:
+        return "state-equal"
+    if smallest_gap is None or smallest_gap >= NO_NEAR_TIE_LOGITS:
+        return "cannot-show"
+    return "not-compared" if state_equal is None else "state-differs"
+
+
+def must_be_identical(numerics: str, commit: str, *, perturbed: bool, pinned: bool) -> bool:
+    """Whether an arm promises plain's ids and plain's state after every cycle (design: two axes).
+
+    Fault injection and pinned choices void what `invariant` promises, not what replaying does.
+    """
+    exact = commit in EXACT_POLICIES
+    return exact or (numerics == "invariant" and not perturbed and not pinned)
+
+
+def length_pattern(first_index: Mapping[int, int | None]) -> str:
+    """What first divergences over several block lengths look like.
+
+    Args:
+        first_index: block length -> index of the first divergence, None = identical.
+    Returns:
+        A sentence: a near-tie that rounding flips stays where it is, whatever the block length; a
+        state that is rolled back wrongly parts at an index that moves with it.
+    """
+    found = {length: index for length, index in first_index.items() if index is not None}
+    lengths = ", ".join(str(length) for length in sorted(found))
+    if not found:
+        return "identical at every block length"
+    if len(set(found.values())) == 1 and len(found) > 1:
+        index = next(iter(found.values()))
+        return f"block lengths {lengths} part at the same index {index}: numeric drift"
+    if len(found) == 1:
+        return f"only block length {lengths} parts: no pattern from one index"
+    return (
+        f"the first divergence moves with the block length (lengths {lengths}): "
+        "look for a rollback bug"
+    )

@@ -1,0 +1,329 @@
+"""From a GGUF file's tensors to the weights that kernels take.
+
+Owns tensor names, types and packing: Q8_0 stays int8 with scales, F16 stays F16, everything else is
+widened to float32. Knows no forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.config import DrafterConfig, ModelConfig
+from engine.errors import Ds4Error
+from engine.gguf import GGUFFile
+from engine.memory import require_memory
+from kernels.attn_out import AttnOut
+from kernels.compressor import Compressor
+from kernels.experts import Experts
+from kernels.hyper_connections import HyperConnection
+from kernels.indexer import Indexer
+from kernels.linear import pack
+from kernels.qkv import Qkv
+from kernels.router import Router
+
+Progress = Callable[[str, int, int], None]
+"""Called with (stage, done, total)."""
+
+Matrix = np.ndarray | tuple[np.ndarray, np.ndarray]
+"""float16 or float32 (O, I), or Q8_0 as int8 (O, I) and float32 scales (O, I / 32)."""
+
+_Q8_BLOCK, _Q8_BYTES = 32, 34
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWeights:
+    """One layer of the target, or one stage of a drafter (ratio 0: no compressors).
+
+    `index_compressor` and `indexer` exist on ratio-4 layers only. `clamp` limits the experts'
+    activations; inf = no clamp.
+    """
+
+    ratio: int
+    hc_attn: HyperConnection
+    attn_norm: np.ndarray
+    qkv: Qkv
+    sinks: np.ndarray
+    compressor: Compressor | None
+    index_compressor: Compressor | None
+    indexer: Indexer | None
+    attn_out: AttnOut
+    hc_ffn: HyperConnection
+    ffn_norm: np.ndarray
+    router: Router
+    experts: Experts
+    shared: Experts
+    clamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetWeights:
+    """The target. `embedding` is (V, D) float32, `output` packed (V, D)."""
+
+    embedding: np.ndarray
+    layers: tuple[BlockWeights, ...]
+    hc_head: HyperConnection
+    norm: np.ndarray
+    output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterWeights:
+    """The drafter; embedding and output matrix are the target's.
+
+    Args:
+        config: what the file says of it.
+        main_proj: packed (D, T * D). main_norm: (D,).
+        markov_embedding: (V, rank) float32, `markov_w1`. markov_output: packed (V, rank).
+        confidence: (D + rank,) float32, or None when the file has no confidence head.
+    """
+
+    config: DrafterConfig
+    stages: tuple[BlockWeights, ...]
+    main_proj: Any
+    main_norm: np.ndarray
+    hc_head: HyperConnection
+    norm: np.ndarray
+    markov_embedding: np.ndarray
+    markov_output: Any
+    confidence: np.ndarray | None
+
+
+class _Tensors:
+    """Reads one file's tensors by their canonical names and counts them."""
+
+    def __init__(
+        self,
+        file: GGUFFile,
+        rename: Callable[[str], str],
+        progress: Progress | None,
+        fixed_point: bool,
+    ) -> None:
+        self._file = file
+        self._fixed_point = fixed_point
+        self._rename = rename
+        self._progress = progress
+        self._done = 0
+
+    def _read(self, name: str) -> str:
+        """The name in the file, after counting it."""
+        if self._progress is not None:
+            self._progress("repacking", self._done, len(self._file.tensors))
+        self._done += 1
+        return self._rename(name)
+
+    def matrix(self, name: str) -> Matrix:
+        """A matrix, or a stack of them, with rows last but one."""
+        name = self._read(name)
+        info, raw = self._file.tensors[name], self._file.raw(name)
+        if info.type == "F16":
+            return raw.view("<f2").reshape(info.shape)
+        if info.type != "Q8_0":
+            return self._file.dequantise(name).reshape(info.shape)
+        blocks = raw.reshape(*raw.shape[:-1], -1, _Q8_BYTES)
+        scales = blocks[..., :2].copy().view("<f2")[..., 0].astype(np.float32)
+        values = blocks[..., 2:].view(np.int8).reshape(*info.shape)
+        return values, scales
+
+    def packed(self, name: str, groups: int = 0) -> Any:
+        """A packed matrix, or `groups` matrices of consecutive rows."""
+        whole = self.matrix(name)
+        return self._pack(_split(whole, groups) if groups else [_flat(whole)])
+
+    def _pack(self, matrices: list[Matrix]) -> Any:
+        return pack(matrices, fixed_point=self._fixed_point)
+
+    def vector(self, name: str) -> np.ndarray:
+        """All elements as a float32 vector of its own."""
+        return np.array(self._file.dequantise(self._read(name)), np.float32).reshape(-1)
+
+    def table(self, name: str) -> np.ndarray:
+        """A float32 matrix of its own, row-major."""
+        values = self._file.dequantise(self._read(name))
+        return np.array(values, np.float32).reshape(-1, values.shape[-1])
+
+    def ids(self, name: str) -> np.ndarray:
+        """An int32 matrix of its own."""
+        return np.array(self._file.integers(self._read(name)), np.int32)
+
+    def hyper_connection(self, name: str) -> HyperConnection:
+        """The mixer whose tensors begin with `name`."""
+        return HyperConnection(
+            self.packed(f"{name}_fn.weight"),
+            self.vector(f"{name}_base.weight"),
+            self.vector(f"{name}_scale.weight"),
+        )
+
+    def compressor(self, name: str) -> Compressor:
+        """The compressor whose tensors begin with `name`."""
+        return Compressor(
+            self.packed(f"{name}_kv.weight"),
+            self.packed(f"{name}_gate.weight"),
+            self.table(f"{name}_ape.weight"),
+            self.vector(f"{name}_norm.weight"),
+        )
+
+    def experts(self, prefix: str, suffix: str) -> Experts:
+        """Gate over up, and down, one matrix per expert."""
+        gate = _stack(self.matrix(f"{prefix}ffn_gate_{suffix}.weight"))
+        up = _stack(self.matrix(f"{prefix}ffn_up_{suffix}.weight"))
+        down = _stack(self.matrix(f"{prefix}ffn_down_{suffix}.weight"))
+        both = [_over(g, u) for g, u in zip(gate, up, strict=True)]
+        return Experts(self._pack(both), self._pack(down))
+
+    def block(
+        self, prefix: str, ratio: int, groups: int, hashed: bool, clamp: float
+    ) -> BlockWeights:
+        """All weights of one layer or stage."""
+        p = prefix
+        router = Router(
+            self.packed(f"{p}ffn_gate_inp.weight"),
+            np.zeros(0, np.float32) if hashed else self.vector(f"{p}exp_probs_b.bias"),
+            self.ids(f"{p}ffn_gate_tid2eid.weight") if hashed else np.zeros((0, 0), np.int32),
+        )
+        indexer = index_compressor = None
+        if ratio == 4:
+            indexer = Indexer(
+                self.packed(f"{p}indexer.attn_q_b.weight"), self.packed(f"{p}indexer.proj.weight")
+            )
+            index_compressor = self.compressor(f"{p}indexer_compressor")
+        return BlockWeights(
+            ratio=ratio,
+            hc_attn=self.hyper_connection(f"{p}hc_attn"),
+            attn_norm=self.vector(f"{p}attn_norm.weight"),
+            qkv=Qkv(
+                self.packed(f"{p}attn_q_a.weight"),
+                self.vector(f"{p}attn_q_a_norm.weight"),
+                self.packed(f"{p}attn_q_b.weight"),
+                self.packed(f"{p}attn_kv.weight"),
+                self.vector(f"{p}attn_kv_a_norm.weight"),
+            ),
+            sinks=self.vector(f"{p}attn_sinks.weight"),
+            compressor=self.compressor(f"{p}attn_compressor") if ratio else None,
+            index_compressor=index_compressor,
+            indexer=indexer,
+            attn_out=AttnOut(
+                self.packed(f"{p}attn_output_a.weight", groups),
+                self.packed(f"{p}attn_output_b.weight"),
+            ),
+            hc_ffn=self.hyper_connection(f"{p}hc_ffn"),
+            ffn_norm=self.vector(f"{p}ffn_norm.weight"),
+            router=router,
+            experts=self.experts(p, "exps"),
+            shared=self.experts(p, "shexp"),
+            clamp=clamp or float("inf"),
+        )
+
+
+def _parts(matrix: Matrix) -> tuple[np.ndarray, ...]:
+    return matrix if isinstance(matrix, tuple) else (matrix,)
+
+
+def _joined(parts: Sequence[np.ndarray]) -> Matrix:
+    return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+
+
+def _flat(matrix: Matrix) -> Matrix:
+    """As one matrix: all leading axes are rows."""
+    return _joined([part.reshape(-1, part.shape[-1]) for part in _parts(matrix)])
+
+
+def _split(matrix: Matrix, count: int) -> list[Matrix]:
+    """`count` matrices of consecutive rows."""
+    parts = [part.reshape(count, -1, part.shape[-1]) for part in _parts(_flat(matrix))]
+    return [_joined([part[i] for part in parts]) for i in range(count)]
+
+
+def _stack(matrix: Matrix) -> list[Matrix]:
+    """The matrices of a stack; a single matrix is a stack of one."""
+    shape = _parts(matrix)[0].shape
+    return _split(matrix, shape[0] if len(shape) == 3 else 1)
+
+
+def _over(upper: Matrix, lower: Matrix) -> Matrix:
+    """One matrix of the rows of both."""
+    pairs = zip(_parts(upper), _parts(lower), strict=True)
+    return _joined([np.concatenate(pair) for pair in pairs])
+
+
+def _check_device(device: str) -> None:
+    if device != "cpu":
+        raise Ds4Error(
+            "Unknown device", f"Device {device!r} cannot be used, expected 'cpu'.", "Use cpu."
+        )
+
+
+def _needed_bytes(file: GGUFFile) -> int:
+    """Memory of the packed weights, from above: what is neither Q8_0 nor F16 takes 4 bytes."""
+    total = 0
+    for info in file.tensors.values():
+        elements = int(np.prod(info.shape, dtype=np.int64))
+        keeps = info.type in ("Q8_0", "F16") and "token_embd" not in info.name
+        total += int(info.nbytes * 1.1) if keeps else 4 * elements
+    return total
+
+
+def load_target(
+    file: GGUFFile, *, device: str = "cpu", progress: Progress | None = None
+) -> TargetWeights:
+    """Read, check and pack a target.
+
+    Raises:
+        Ds4Error: when the file is no target that runs here, or does not fit in memory.
+    """
+    _check_device(device)
+    config = ModelConfig.from_gguf(file)
+    require_memory(_needed_bytes(file), file.name)
+    tensors = _Tensors(file, lambda name: name, progress, fixed_point=False)
+    layers = tuple(
+        tensors.block(
+            f"blk.{layer}.",
+            ratio,
+            config.out_groups,
+            layer < config.hash_layers,
+            config.swiglu_clamp[layer],
+        )
+        for layer, ratio in enumerate(config.ratios)
+    )
+    return TargetWeights(
+        embedding=tensors.table("token_embd.weight"),
+        layers=layers,
+        hc_head=tensors.hyper_connection("output_hc"),
+        norm=tensors.vector("output_norm.weight"),
+        output=tensors.packed("output.weight"),
+    )
+
+
+def load_drafter(
+    file: GGUFFile, target: ModelConfig, *, device: str = "cpu", progress: Progress | None = None
+) -> DrafterWeights:
+    """Read, check and pack a drafter of either dialect for a target.
+
+    Raises:
+        Ds4Error: when the file is no drafter, or does not fit the target or the memory.
+    """
+    _check_device(device)
+    config = DrafterConfig.from_gguf(file, target)
+    require_memory(_needed_bytes(file), file.name)
+    # What drafts are rounded to changes drafts, never what the target makes of them.
+    tensors = _Tensors(file, config.tensor_name, progress, fixed_point=True)
+    last = f"mtp.{config.stages - 1}."
+    stages = tuple(
+        tensors.block(f"mtp.{stage}.", 0, target.out_groups, False, config.swiglu_clamp[stage])
+        for stage in range(config.stages)
+    )
+    head = f"{last}confidence_head.proj.weight"
+    return DrafterWeights(
+        config=config,
+        stages=stages,
+        main_proj=tensors.packed("mtp.0.main_proj.weight"),
+        main_norm=tensors.vector("mtp.0.main_norm.weight"),
+        hc_head=tensors.hyper_connection(f"{last}hc_head"),
+        norm=tensors.vector(f"{last}norm.weight"),
+        markov_embedding=tensors.table(f"{last}markov_head.markov_w1.weight"),
+        markov_output=tensors.packed(f"{last}markov_head.markov_w2.weight"),
+        confidence=tensors.vector(head) if config.has_confidence else None,
+    )

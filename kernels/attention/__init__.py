@@ -1,0 +1,71 @@
+"""Attention of many query heads over one shared key-value row per position.
+
+Keys of a row: a run of positions in a ring, then rows of a second array, all of them or a selected
+few. Source: DeepSeek-V4's reference `inference/model.py`; sinks enter the denominator only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernels.mode import Mode
+
+
+@cache
+def _cpu() -> Any:
+    from kernels.attention import cpu_kernel
+    from kernels.cpu.workspace import workspace
+
+    return cpu_kernel, workspace
+
+
+def key_spans(positions: np.ndarray, window: int, ratio: int, spans: np.ndarray) -> None:
+    """Visible keys of target rows: [first ring position, end, rows of the second array].
+
+    Args:
+        positions: (n,) int64.
+        window: ring rows visible to a row, itself included.
+        ratio: tokens per compressed row; 0 = there are none.
+        spans: (n, 3) int64, written.
+    """
+    _cpu()[0].key_spans(positions, window, ratio, spans)
+
+
+def attention(
+    q: np.ndarray,
+    ring: np.ndarray,
+    extra: np.ndarray,
+    spans: np.ndarray,
+    selected: np.ndarray,
+    counts: np.ndarray,
+    sinks: np.ndarray,
+    positions: np.ndarray,
+    turns: np.ndarray,
+    out: np.ndarray,
+    mode: Mode,
+) -> None:
+    """Attend and rotate the result back.
+
+    Args:
+        q: (n, H * D) float32, rotated queries.
+        ring: (S, D) float32, position p in row p % S.
+        extra: (rows, D) float32, the second array of keys.
+        spans: (n, 3) int64, as `key_spans` writes them; at least one key a row.
+        selected, counts: (n, k) int32 rows of `extra` to use, ascending, and (n,) int32 how many;
+            count -1 = the first spans[r, 2] rows.
+        sinks: (H,) float32.
+        positions: (n,) int64. turns: (positions, R) float32, cos and sin interleaved.
+        out: (n, H * D), written.
+    """
+    cpu, workspace = _cpu()
+    width = ring.shape[1]
+    most = ring.shape[0] + extra.shape[0]
+    # Eight lanes a head group: query, sums, sinks, totals, and scores padded to whole blocks.
+    space = workspace(8 * (2 * width + 2 + most + 8))
+    cpu.attention(
+        q, ring, extra, spans, selected, counts, sinks, positions, turns, sinks.size, out, space,
+        mode.words,
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+"""Output of attention: a low-rank projection per group of heads, then one back to the width."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.mode import Mode
+
+
+class AttnOut(NamedTuple):
+    """Weights, packed: a = G matrices (O, H * D / G); b (C, G * O)."""
+
+    a: Any
+    b: Any
+
+
+@cache
+def _cpu() -> Any:
+    from kernels.attn_out import cpu_kernel
+    from kernels.cpu.workspace import workspace
+
+    return cpu_kernel.attn_out, workspace
+
+
+def attn_out(
+    o: np.ndarray, weights: AttnOut, y: np.ndarray, positions: np.ndarray, mode: Mode
+) -> None:
+    """y = b @ concat over groups g of a_g @ o_g.
+
+    Args:
+        o: (n, H * D) float32. y: (n, C), written. positions: (n,) int64.
+    """
+    kernel, workspace = _cpu()
+    space = workspace(o.shape[0] * weights.b.inputs)
+    kernel(o, weights.a.words, weights.b.words, y, positions, space, mode.words)

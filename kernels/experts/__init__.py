@@ -1,0 +1,57 @@
+"""Experts of a mixture: clamped SwiGLU networks, weighted and added up.
+
+The routed experts and the shared one are the same op; a row's sum runs by ascending expert. Source:
+DeepSeek-V4's reference `inference/model.py` (Expert, MoE).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.mode import Mode
+
+
+class Experts(NamedTuple):
+    """Weights, packed, one matrix per expert: gate over up (2 F, C); down (C, F)."""
+
+    gate_up: Any
+    down: Any
+
+
+@cache
+def _cpu() -> Any:
+    from kernels.cpu.workspace import workspace
+    from kernels.experts import cpu_kernel
+
+    return cpu_kernel.experts, workspace
+
+
+def mix_experts(
+    x: np.ndarray,
+    chosen: np.ndarray,
+    weights: np.ndarray,
+    experts: Experts,
+    clamp: float,
+    y: np.ndarray,
+    add: bool,
+    positions: np.ndarray,
+    mode: Mode,
+) -> None:
+    """y = sum over j of weights[r, j] * expert_chosen[r, j](x[r]), or added to y if `add`.
+
+    Args:
+        x: (n, C) float32, normed inputs.
+        chosen: (n, K) int32. weights: (n, K) float32; multiplied in before the down projection.
+        clamp: limit of gate (above) and up (both sides); inf = none.
+        y: (n, C), written.
+    """
+    kernel, workspace = _cpu()
+    n, width = x.shape
+    space = workspace(n * (3 * width + 3 * experts.down.inputs))
+    kernel(
+        x, chosen, weights, experts.gate_up.words, experts.down.words, clamp, y, add, positions,
+        space, mode.words,
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Hyper-connections: four residual streams, collapsed before a sub-layer and mixed after it.
+
+Source: DeepSeek-V4 (mHC); formulas in `reference.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.mode import Mode
+
+
+class HyperConnection(NamedTuple):
+    """Weights of one mixer: `fn` packed (24 or 4 outputs, 4 C inputs), base, scale float32."""
+
+    fn: Any
+    base: np.ndarray
+    scale: np.ndarray
+
+
+@cache
+def _cpu() -> Any:
+    from kernels.cpu.workspace import workspace
+    from kernels.hyper_connections import cpu_kernel
+
+    return cpu_kernel, workspace
+
+
+def hc_pre(
+    streams: np.ndarray,
+    weights: HyperConnection,
+    norm: np.ndarray,
+    epsilon: float,
+    hc_epsilon: float,
+    rounds: int,
+    x: np.ndarray,
+    post: np.ndarray,
+    comb: np.ndarray,
+    positions: np.ndarray,
+    mode: Mode,
+) -> None:
+    """Collapse the streams into a sub-layer's normed input.
+
+    Args:
+        streams: (n, 4 * C) float32.
+        weights: mixer of 24 outputs.
+        norm: (C,) weight of the sub-layer's own RMSNorm.
+        rounds: Sinkhorn iterations, >= 1.
+        x: (n, C), written. post: (n, 4), written. comb: (n, 16) [source, destination], written.
+        positions: (n,) int64.
+    """
+    cpu, workspace = _cpu()
+    n, width = streams.shape
+    space = workspace(n * (width + 32))
+    cpu.hc_pre(
+        streams, weights.fn.words, weights.base, weights.scale, norm, epsilon, hc_epsilon, rounds,
+        x, post, comb, positions, space, mode.words,
+    )  # fmt: skip
+
+
+def hc_post(y: np.ndarray, post: np.ndarray, comb: np.ndarray, streams: np.ndarray) -> None:
+    """streams[j] = post[j] * y + sum over i of comb[i, j] * streams[i], in place.
+
+    Args:
+        y: (n, C) float32. post: (n, 4). comb: (n, 16). streams: (n, 4 * C), changed.
+    """
+    _cpu()[0].hc_post(y, post, comb, streams)
+
+
+def hc_head(
+    streams: np.ndarray,
+    weights: HyperConnection,
+    epsilon: float,
+    hc_epsilon: float,
+    x: np.ndarray,
+    positions: np.ndarray,
+    mode: Mode,
+) -> None:
+    """Collapse the streams (n, 4 * C) into the head's input x (n, C), before its norm."""
+    cpu, workspace = _cpu()
+    n, width = streams.shape
+    space = workspace(n * (width + 32))
+    cpu.hc_head(
+        streams, weights.fn.words, weights.base, weights.scale, epsilon, hc_epsilon, x, positions,
+        space, mode.words,
+    )  # fmt: skip
+
+
+def stream_mean(streams: np.ndarray, out: np.ndarray, column: int) -> None:
+    """out[:, column : column + C] = mean of the four streams (n, 4 * C)."""
+    _cpu()[0].stream_mean(streams, out, column)

@@ -1,0 +1,76 @@
+"""A matrix product with packed weights, and the packing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kernels.mode import Mode
+
+
+@cache
+def _cpu() -> Any:
+    from kernels.linear import cpu_kernel
+
+    return cpu_kernel
+
+
+def pack(
+    matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]], *, fixed_point: bool = False
+) -> Any:
+    """Lay out matrices of one shape for the CPU kernels.
+
+    Args:
+        matrices: each float16 or float32 (O, I); or for Q8_0 a pair: int8 (O, I) and float32 scales
+            (O, I / 32).
+        fixed_point: products with Q8_0 matrices round rows to 16-bit fixed point per block of 32
+            inputs, where the machine is faster at that: for work whose rounding is free.
+    Raises:
+        ValueError: for another type, differing shapes, or I not a multiple of 32 in Q8_0.
+    """
+    from kernels.cpu import matrix
+
+    shapes = set()
+    for item in matrices:
+        values = item[0] if isinstance(item, tuple) else item
+        shapes.add(values.shape)
+        expected = ("int8",) if isinstance(item, tuple) else ("float16", "float32")
+        if values.dtype.name not in expected:
+            raise ValueError(f"pack takes {' or '.join(expected)}, found {values.dtype}")
+        if isinstance(item, tuple) and item[1].shape != (values.shape[0], values.shape[1] // 32):
+            raise ValueError(f"scales of shape {item[1].shape} for a matrix {values.shape}")
+        if isinstance(item, tuple) and values.shape[1] % 32:
+            raise ValueError(f"Q8_0 needs inputs in blocks of 32, found {values.shape[1]}")
+    if len(shapes) != 1:
+        raise ValueError(f"pack takes matrices of one shape, found {sorted(shapes)}")
+    return matrix.pack(matrices, fixed_point)
+
+
+def fixed_point_copy(packed: Any) -> Any:
+    """Packed matrices as `pack(..., fixed_point=True)` would have laid them out."""
+    from kernels.cpu import matrix
+
+    return matrix.fixed_point_copy(packed)
+
+
+def linear(x: np.ndarray, weight: Any, y: np.ndarray, mode: Mode) -> None:
+    """y = x @ W^T.
+
+    Args:
+        x: (n, I) float32. weight: packed (O, I). y: (n, O) float32, written.
+    """
+    _cpu().linear(x, weight.words, y, mode.words)
+
+
+def linear_norm(
+    x: np.ndarray, weight: Any, norm: np.ndarray, epsilon: float, y: np.ndarray, mode: Mode
+) -> None:
+    """y = RMSNorm(x @ W^T) * norm.
+
+    Args:
+        x: (n, I) float32. weight: packed (O, I). norm: (O,). y: (n, O) float32, written.
+    """
+    _cpu().linear_norm(x, weight.words, norm, epsilon, y, mode.words)

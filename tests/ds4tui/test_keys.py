@@ -1,0 +1,54 @@
+"""Keys by id: remapping, help, palette."""
+
+from __future__ import annotations
+
+import pytest
+
+from ds4tui.app import Ds4App
+from ds4tui.commands import COMMANDS
+from ds4tui.config import UiConfig
+from ds4tui.keys import GROUPS
+from engine.errors import Ds4Error
+from tests.ds4tui.harness import make_controller
+
+
+def app_with(**keys: str) -> Ds4App:
+    return Ds4App(make_controller(), UiConfig(keys=keys))
+
+
+def test_every_binding_is_in_the_help_once() -> None:
+    table = app_with().table
+    named = [name for _, names in GROUPS for name in names.split()]
+    assert len(named) == len(set(named))
+    assert set(named) == set(table.shown)
+
+
+def test_every_palette_entry_is_a_key() -> None:
+    table = app_with().table
+    assert {name for name, _ in COMMANDS} <= set(table.shown)
+    assert all(": " in text for _, text in COMMANDS)
+
+
+def test_no_key_is_bound_twice() -> None:
+    table = app_with().table
+    keys = [key for name in table.shown for key in table.binding(name).key.split(",")]
+    assert len(keys) == len(set(keys))
+
+
+def test_nothing_needs_ctrl_a_ctrl_b_alt_or_a_function_key() -> None:
+    table = app_with().table
+    for name in table.shown:
+        key = table.binding(name).key
+        assert not any(part in key for part in ("ctrl+a", "ctrl+b", "alt+"))
+        assert not any(f"f{n}" in key.split(",") for n in range(1, 13))
+
+
+def test_a_remapped_key_is_shown() -> None:
+    assert app_with(run="g").table.shown["run"] == "g"
+    assert app_with().table.shown["token"] == "enter"
+
+
+def test_an_unknown_action_names_the_nearest() -> None:
+    with pytest.raises(Ds4Error, match="divergense") as found:
+        app_with(divergense="x")
+    assert "divergence" in found.value.hint

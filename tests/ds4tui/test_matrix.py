@@ -1,0 +1,272 @@
+"""`ds4tui matrix`: cells, what must be identical, exit codes, on scripted engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ds4tui import cli, matrix_command
+from engine import commit, decode
+from engine.events import RunFinished, RunStarted, SuiteFinished, SuiteStarted
+from engine.session import Engine
+from engine.settings import Knobs, Prompt, Settings
+from engine.suite import MatrixRequest, SuitePrompt, matrix_arms, matrix_events
+from engine.trace import read_trace
+from engine.verdict import must_be_identical
+from tests.engine.races import engine
+from tests.engine.scripted import (
+    ScriptedDrafter,
+    ScriptedModel,
+    continuation,
+    path_script,
+    random_script,
+    spoiled,
+)
+
+FILES = ["-m", "scripted.gguf", "--mtp", "drafter.gguf"]
+IDS = [2 + i * 7 % 29 for i in range(900)]
+
+
+def noisy() -> Engine:
+    """`split` parts on some prompts, `invariant` and `replay` on none."""
+    script = random_script(12)
+    return engine(ScriptedModel(script, noise=0.5), ScriptedDrafter(continuation(script)))
+
+
+def calm() -> Engine:
+    script = path_script(IDS, 13)
+    return engine(
+        ScriptedModel(script), ScriptedDrafter(spoiled(continuation(script), lambda t: len(t) % 6))
+    )
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """The engine that `matrix` will get: its last entry."""
+    engines: list[Engine] = []
+    monkeypatch.setattr(matrix_command, "load_engine", lambda files, report: engines[-1])
+    return engines
+
+
+def matrix(tmp_path: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "out.json"
+    prompts.write_text('abcdefghij\nanother one\n{"id": "third", "text": "xyz"}\n')
+    given = ["--prompts", str(prompts), "--json", str(out), "--ignore-eos", *words]
+    code = cli.main(["matrix", *FILES, *given])
+    return code, json.loads(out.read_text()) if out.exists() else {}
+
+
+def test_every_cell_is_there_and_those_that_must_be_identical_are(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded.append(noisy())
+    words = ("-n", "60", "--dspark-confidence", "0", "--dspark-confidence", "0.9")
+    code, found = matrix(tmp_path, *words)
+    assert code == 0
+    assert found["schema"] == "ds4tui.matrix/1"
+    assert found["as_required"] is True
+    names = [cell["name"] for cell in found["cells"]]
+    gated = [f"{p} confidence {c}" for p in ("direct", "prefix", "reproject", "replay")
+             for c in ("0", "0.9")]  # fmt: skip
+    expected = [f"{n} {p}" for n in ("split", "invariant") for p in (*gated, "strict")]
+    assert sorted(names) == sorted(expected)
+    for cell in found["cells"]:
+        exact = cell["numerics"] == "invariant" or cell["commit"] in ("replay", "strict")
+        assert cell["must_be_identical"] is exact
+        assert cell["prompts"] == 3
+        if exact:
+            assert cell["identical"] == 3
+            assert cell["state_equal"] is True
+            assert cell["compared"] == cell["cycles"] + 3
+    assert found["may_diverge"]["identical"] < found["may_diverge"]["runs"]
+    assert found["required"]["identical"] == found["required"]["runs"]
+    text = capsys.readouterr().out
+    assert "equal after all" in text
+    assert "AS REQUIRED" in text
+    assert "third: " in text
+
+
+def test_divergences_are_counted_by_cause_and_verdict(loaded: list[Engine], tmp_path: Path) -> None:
+    loaded.append(noisy())
+    _, found = matrix(tmp_path, "-n", "60", "--numerics", "split")
+    parted = [cell for cell in found["cells"] if cell["identical"] < cell["prompts"]]
+    assert parted
+    for cell in parted:
+        missing = cell["prompts"] - cell["identical"]
+        assert sum(cell["causes"].values()) == sum(cell["verdicts"].values()) == missing
+        first = cell["first_divergence"]
+        runs = [run for p in found["prompts"] for run in p["runs"] if run["cell"] == cell["name"]]
+        indexes = [r["first_divergence"]["index"] for r in runs if r["first_divergence"]]
+        assert first["index"] == min(indexes)
+        assert cell["speedup"]["different_work"] is True
+        assert cell["state_equal"] is False
+
+
+def test_speed_never_stands_without_the_hash_of_the_ids(
+    loaded: list[Engine], tmp_path: Path
+) -> None:
+    loaded.append(noisy())
+    _, found = matrix(tmp_path, "-n", "40")
+    by = {plain["numerics"]: plain["ids_sha256"] for plain in found["plain"]}
+    for cell in found["cells"]:
+        assert cell["tokens_per_s"] > 0
+        same = cell["identical"] == cell["prompts"]
+        assert (cell["ids_sha256"] == by[cell["numerics"]]) is same
+
+
+def test_plain_of_both_numerics_is_compared_and_no_failure(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded.append(noisy())
+    code, found = matrix(tmp_path, "-n", "60")
+    assert code == 0
+    lines = capsys.readouterr().out.splitlines()
+    for prompt in found["prompts"]:
+        ids = [plain["ids"] for plain in prompt["plain"].values()]
+        at = next((i for i, (a, b) in enumerate(zip(*ids, strict=True)) if a != b), None)
+        assert prompt["numerics_part_at"] == at
+        wanted = (
+            f"{prompt['label']}: plain split and plain invariant have the same 60 ids"
+            if at is None
+            else f"{prompt['label']}: numerics differ: plain split against plain invariant part at "
+            f"{at}"
+        )
+        assert wanted in lines
+
+
+def test_identity_at_400_is_reported_beside_a_longer_run(
+    loaded: list[Engine], tmp_path: Path
+) -> None:
+    loaded.append(noisy())
+    words = ("--commit", "prefix", "--numerics", "split")
+    _, found = matrix(tmp_path, "-n", "430", *words)
+    (cell,) = found["cells"]
+    assert cell["identical"] <= cell["identical_at_400"] <= cell["prompts"]
+    runs = [prompt["runs"][0]["first_divergence"] for prompt in found["prompts"]]
+    assert cell["identical_at_400"] == sum(d is None or d["index"] >= 400 for d in runs)
+    _, short = matrix(tmp_path, "-n", "400", *words)
+    assert short["cells"][0]["identical_at_400"] is None
+
+
+def test_a_miss_is_exit_code_1(
+    loaded: list[Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(
+        decode, "accepted_prefix", lambda drafts, rows, eos_id: (len(drafts), False)
+    )
+    loaded.append(calm())
+    code, found = matrix(tmp_path, "-n", "40", "--numerics", "invariant", "--commit", "prefix")
+    assert code == 1
+    assert found["as_required"] is False
+    assert found["cells"][0]["logic_errors"] == 3
+    text = capsys.readouterr().out
+    assert "NOT AS REQUIRED" in text
+    assert "MISSED" in text
+    assert "LOGIC ERROR" in text
+
+
+def test_equal_ids_over_an_unequal_state_are_a_miss(
+    loaded: list[Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy that claims to replay but keeps the verify's rows."""
+    monkeypatch.setattr(commit, "replay", commit.prefix)
+    monkeypatch.setitem(commit.COMMITS, "replay", commit.prefix)  # type: ignore[arg-type]
+    model = ScriptedModel(path_script(IDS, 13))
+    drafter = ScriptedDrafter(continuation(model.script))
+    loaded.append(engine(model, drafter))
+    code, found = matrix(tmp_path, "-n", "20", "--numerics", "split", "--commit", "replay")
+    assert code == 1
+    (cell,) = found["cells"]
+    assert (cell["identical"], cell["prompts"], cell["state_equal"]) == (3, 3, False)
+
+
+def test_faults_void_what_invariant_promises_only(loaded: list[Engine], tmp_path: Path) -> None:
+    loaded.append(calm())
+    _, found = matrix(tmp_path, "-n", "20", "--perturb", "head:64")
+    promised = {cell["name"] for cell in found["cells"] if cell["must_be_identical"]}
+    assert promised == {f"{n} {p}" for n in ("split", "invariant") for p in ("replay", "strict")}
+    for commits in ("replay", "strict"):
+        assert must_be_identical("split", commits, perturbed=True, pinned=True)
+    assert not must_be_identical("invariant", "prefix", perturbed=False, pinned=True)
+    assert not must_be_identical("split", "prefix", perturbed=False, pinned=False)
+
+
+def test_states_that_were_not_compared_are_not_called_equal(
+    loaded: list[Engine], tmp_path: Path
+) -> None:
+    loaded.append(calm())
+    code, found = matrix(tmp_path, "-n", "20", "--digests", "0")
+    assert code == 0
+    assert {cell["state_equal"] for cell in found["cells"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((*FILES, "-p", "a", "--batch-ops", "head"), "Give --numerics split"),
+        (
+            (*FILES, "-p", "a", "--commit", "fast"),
+            "some of direct, prefix, reproject, replay, strict",
+        ),
+        ((*FILES, "-p", "a", "--numerics", "exact"), "some of split, invariant"),
+        ((*FILES, "-p", "a", "--dspark-confidence", "2"), "a number from 0 (no gate) to 1"),
+        ((*FILES,), "matrix was given no prompt"),
+        ((*FILES, "-p", "a", "--prompts", "b"), "exclude each other"),
+        (("-m", "scripted.gguf", "-p", "a"), "without a drafter"),
+        ((*FILES, "-p", "a", "--json", "/nowhere/x.json"), "folder that does not exist"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["matrix", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tokens", ["0", "1", "2"])
+def test_short_runs_have_no_rate_and_no_crash(
+    loaded: list[Engine], tmp_path: Path, tokens: str
+) -> None:
+    loaded.append(calm())
+    code, found = matrix(tmp_path, "-n", tokens)
+    assert code == 0
+    assert all(cell["identical"] == 3 for cell in found["cells"])
+
+
+def test_json_alone_goes_to_standard_output(
+    loaded: list[Engine], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    loaded.append(calm())
+    words = ["matrix", *FILES, "-p", "abc", "-n", "20", "--json", "-"]
+    report, trace = tmp_path / "r.md", tmp_path / "t.jsonl"
+    code = cli.main([*words, "--report", str(report), "--trace", str(trace)])
+    captured = capsys.readouterr()
+    assert code == 0
+    assert json.loads(captured.out)["complete"] is True
+    assert "AS REQUIRED" in captured.err
+    assert "| direct | ! |" in report.read_text()
+    kinds = [type(event) for event in read_trace(str(trace))]
+    assert (kinds[0], kinds[-1]) == (SuiteStarted, SuiteFinished)
+
+
+def test_the_suites_events_name_every_cell_and_run() -> None:
+    prompts = (SuitePrompt(Prompt("abc"), "facts"), SuitePrompt(Prompt("xyz")))
+    arms = matrix_arms(bases=(Knobs(confidence=0.0), Knobs(confidence=0.9)))
+    assert len(arms) == 9
+    request = MatrixRequest(prompts, Settings(dspark=arms, max_tokens=12))
+    events = list(matrix_events(calm(), request))
+    assert isinstance(events[0], SuiteStarted)
+    assert isinstance(events[-1], SuiteFinished)
+    assert len(events[0].cells) == len(set(events[0].cells)) == 18
+    runs = [event for event in events if isinstance(event, RunStarted)]
+    assert [(r.cell, r.prompt_index, r.category) for r in runs] == [
+        ("split", 0, "facts"), ("invariant", 0, "facts"), ("split", 1, ""), ("invariant", 1, ""),
+    ]  # fmt: skip
+    assert {run.suite_id for run in runs} == {events[0].suite_id}
+    named = {f"{run.cell} {arm.name}" for run in runs for arm in run.arms[1:]}
+    assert named == set(events[0].cells)
+    assert sum(isinstance(event, RunFinished) for event in events) == 4

@@ -1,0 +1,155 @@
+"""The table and the Markdown of a comparison: both rules, words, untrusted text."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ds4tui import ab_command, ab_text, cli, report
+from engine import decode
+from engine.settings import Knobs
+from engine.stats import ids_sha256
+from tests.engine.races import Outcome, engine, run
+from tests.engine.scripted import (
+    ScriptedDrafter,
+    ScriptedModel,
+    continuation,
+    path_script,
+    random_script,
+    spoiled,
+)
+
+IDS = [2 + i * 7 % 29 for i in range(400)]
+SCRIPT = path_script(IDS, 13, level=20)
+
+
+def shown(*outcomes: Outcome, width: int = 200) -> str:
+    runs = [report.RunEvents.of(outcome.events) for outcome in outcomes]
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
+    ab_text.print_document(console, report.ab_document(runs))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def scripted(*arms: Any, accept: int = 5, **more: Any) -> Outcome:
+    drafter = ScriptedDrafter(spoiled(continuation(SCRIPT), lambda tokens: accept))
+    return run(engine(ScriptedModel(SCRIPT), drafter), *arms, **more)
+
+
+def test_no_speed_without_the_ids_hash() -> None:
+    found = scripted("direct", "prefix", max_tokens=100)
+    text = shown(found)
+    for arm, name in zip(found.arms, found.names(), strict=True):
+        digest = ids_sha256(arm.ids)
+        speeds = [line for line in text.splitlines() if f" {arm.tokens_per_s:.0f} " in line]
+        assert any(line.startswith(name) and f" {digest[:8]} " in line for line in speeds)
+        assert f" {digest[:16]} " in text
+
+
+def test_different_ids_are_different_work() -> None:
+    script = random_script(12)
+    made = engine(ScriptedModel(script, noise=0.5), ScriptedDrafter(continuation(script)))
+    text = shown(run(made, "prefix", "replay", ignore_eos=True, max_tokens=120))
+    prefix = [line for line in text.splitlines() if line.startswith("prefix ")]
+    replay = [line for line in text.splitlines() if line.startswith("replay ")]
+    assert "≠ at " in prefix[0]
+    assert "different work" in prefix[1]
+    assert "= ids" in replay[0]
+    assert "equal" in replay[0]
+    assert "different work" not in replay[1]
+    assert "DIVERGED at" in text
+    assert re.search(r"cause (state|verify_row)", text)
+
+
+def test_a_logic_error_is_called_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "accepted_prefix", lambda drafts, rows, eos: (len(drafts), False))
+    text = shown(scripted("direct", accept=4))
+    assert "LOGIC ERROR at 5" in text
+    assert "This is a bug, whatever the acceptance rate." in text
+
+
+def test_a_copying_prompt_cannot_show_a_divergence() -> None:
+    text = shown(scripted("direct"))
+    assert "no top-2 gap under 1 logit was met, so this prompt cannot show a divergence" in text
+    assert "smallest top-2 gap 5 at 0" in text
+
+
+def test_equal_states_are_said_to_be_equal() -> None:
+    text = shown(scripted("replay", max_tokens=61))
+    assert "replay: identical ids; the state was equal after all 10 cycles" in text
+
+
+def test_both_acceptance_rates_are_named() -> None:
+    drafter = ScriptedDrafter(
+        spoiled(continuation(SCRIPT), lambda tokens: 2), lambda tokens: [1, 1, 1, 0.1, 1]
+    )
+    found = run(engine(ScriptedModel(SCRIPT), drafter), Knobs("prefix", confidence=0.5))
+    text, arm = shown(found), found.arms[1]
+    assert arm.accept_rate != arm.accept_of_drafted
+    assert "acc/proposed" in text
+    assert "acc/drafted" in text
+    assert f" {arm.accepted}/{arm.proposed} {arm.accept_rate:.3f}" in text
+    assert f" {arm.accept_of_drafted:.3f}" in text
+
+
+def test_nothing_proposed_is_na_and_said_with_its_cause() -> None:
+    drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [0.1] * 5)
+    text = shown(run(engine(ScriptedModel(SCRIPT), drafter), Knobs("prefix", confidence=0.9)))
+    assert "0/0 n/a" in text
+    assert "0 proposals in 59 cycles; stopped by confidence" in text
+
+
+def test_varying_lengths_say_that_the_depths_are_incomplete() -> None:
+    drafter = ScriptedDrafter(
+        continuation(SCRIPT), lambda t: [1, 1, 1, 1, 1] if len(t) % 2 else [1, 1, 0, 0, 0]
+    )
+    text = shown(run(engine(ScriptedModel(SCRIPT), drafter), Knobs("prefix", confidence=0.5)))
+    assert "the depth alone is incomplete" in text
+    assert re.search(r"2 proposed: 0 0 \d+", text)
+    assert "the depth alone is incomplete" not in shown(scripted("prefix", accept=3))
+
+
+def test_block_lengths_have_a_row_each_and_a_pattern() -> None:
+    arms = [Knobs("replay", draft_max=n) for n in (1, 2, 3, 4, 5)]
+    text = shown(scripted(*arms, max_tokens=40))
+    assert all(f"replay draft-max {n}" in text for n in (1, 2, 3, 4, 5))
+    assert "block lengths: identical at every block length" in text
+
+
+def test_untrusted_text_is_literal() -> None:
+    prompt = "[bold]x[/INST] a[i]\x1b[2J\u202e"
+    made = engine(ScriptedModel(path_script(IDS, 30)), ScriptedDrafter(lambda t: [0] * 5))
+    made._parts.tokenizer.token_bytes = lambda token: b"\x1b[2J[red]"  # type: ignore[method-assign]
+    found = run(made, "direct", prompt=prompt)
+    text = shown(found)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[bold]x[/INST] a[i]␛[2J<U+202E>" in text
+    document = report.ab_document([report.RunEvents.of(found.events)])
+    written = ab_text.markdown([document])
+    assert "\x1b" not in written
+    assert "\\[bold\\]x" in written
+
+
+def test_markdown_holds_the_table_and_the_verdict() -> None:
+    document = report.ab_document([report.RunEvents.of(scripted("direct").events)])
+    written = ab_text.markdown([document, document])
+    assert written.count("| plain |") == 4, "identity and work of two prompts"
+    assert written.startswith("# ds4tui ab\n\n2 identical, 0 diverged (exit code 0)")
+
+
+def test_the_markdown_file_is_written_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine(ScriptedModel(SCRIPT), ScriptedDrafter(continuation(SCRIPT)))
+    monkeypatch.setattr(ab_command, "load_engine", lambda files, report: made)
+    path = tmp_path / "out.md"
+    path.write_text("old")
+    words = ["ab", "-m", "x.gguf", "--mtp", "drafter.gguf", "-p", "abcdefghij"]
+    assert cli.main([*words, "--report", str(path)]) == 0
+    assert "IDENTICAL" in path.read_text()
+    assert list(tmp_path.iterdir()) == [path], "nothing is left beside it"

@@ -1,0 +1,148 @@
+"""Row 3 in all its forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ds4tui.marks import UNICODE
+from ds4tui.run_record import RunRecord
+from ds4tui.run_state import RunState
+from ds4tui.spans import text_of, width_of
+from ds4tui.verdict_line import VerdictLine, verdict_line, verdict_row
+from engine.events import ArmFinished, Event, RunFailed, RunFinished, SettingsChanged
+from tests.ds4tui import streams
+from tests.ds4tui.streams import Script
+
+
+def line_of(events: list[Event], state: RunState = RunState.DONE) -> VerdictLine:
+    record = RunRecord()
+    for event in events:
+        record.feed(event)
+    return verdict_line(record, state)
+
+
+def at(line: VerdictLine, width: int) -> str:
+    row = verdict_row(line, width, UNICODE)
+    assert width_of(row) <= width
+    return text_of(row)
+
+
+def test_diverged() -> None:
+    line = line_of(streams.diverged_run())
+    assert line.level == "differ"
+    assert at(line, 120) == (
+        '≠ DIVERGED at 163   plain " reply"  DSpark " respond"  near-tie 0.012 = 1.5 ulp F16'
+        "  cause state: L2 frontier_kv from #3"
+    )
+    assert at(line, 80) == (
+        '≠ DIVERGED at 163  " reply" / " respond"  near-tie 0.012 = 1.5 ulp F16 state #3'
+    )
+    assert at(line, 40) == '≠ DIVERGED at 163  " reply" / " respond"'
+
+
+def test_diverged_by_the_verify_row() -> None:
+    line = line_of(streams.run(Script(drifts=False)))
+    assert "cause verify_row" in line.bodies[0]
+
+
+def test_identical_so_far() -> None:
+    line = line_of(streams.until(streams.diverged_run(), 99), RunState.DECODING)
+    assert line.head == "= identical so far"
+    assert "of 400 compared" in line.bodies[0]
+    assert "smallest gap" in line.bodies[0]
+
+
+def test_identical_with_equal_state() -> None:
+    line = line_of(streams.run(Script(diverges=False, drifts=False)))
+    assert at(line, 120).startswith("= IDENTICAL         400 ids, state equal after all 147 cycles")
+    assert "smallest gap 0.012 = 1.5 ulp F16 at 163" in at(line, 120)
+
+
+def test_identical_but_the_state_differs() -> None:
+    line = line_of(streams.run(Script(diverges=False, drifts=True)))
+    assert "but the state differs from #3 on: another prompt may part" in at(line, 120)
+
+
+def test_identical_where_nothing_could_part() -> None:
+    line = line_of(streams.run(Script(diverges=False, large_gaps=True)))
+    assert "this prompt cannot show a divergence" in at(line, 120)
+    assert "] next prompt" in at(line, 120)
+
+
+def test_identical_but_mixed() -> None:
+    events = streams.run(Script(diverges=False, drifts=False))
+    turned = SettingsChanged("run-1", 1, 0, 40, (("commit", "replay"),))
+    line = line_of([*events[:-2], turned, *events[-2:]])
+    assert "MIXED: direct to #" in line.bodies[0]
+    assert "nothing is promised" in line.bodies[0]
+
+
+def test_logic_error_is_called_a_bug() -> None:
+    events = streams.run(Script(logic_error=True))
+    line = line_of(events)
+    assert line.level == "bug"
+    assert line.head == "! LOGIC ERROR at 163"
+    assert line.bodies[0].startswith('" respond" was committed')
+    assert "a bug" in line.bodies[0]
+
+
+def test_withheld() -> None:
+    events = streams.run(Script(diverges=False))
+    why = "DSpark disagrees with itself at 88 (controls), so it is not compared"
+    line = line_of([*events[:-1], RunFinished("run-1", -1, 0, None, why)])
+    assert at(line, 120) == f"? WITHHELD          {why}"
+
+
+def test_no_proposals() -> None:
+    line = line_of(streams.run(Script(diverges=False, no_drafts=True)))
+    assert line.head == "! 0 PROPOSALS"
+    assert line.bodies[0] == (
+        "in 399 cycles; last stage that ran: confidence, highest .41 < .90   C lowers the gate"
+    )
+
+
+def test_strict_is_not_told_that_it_drafts_nothing() -> None:
+    script = Script(diverges=False, no_drafts=True, policy="strict", drifts=False)
+    assert line_of(streams.run(script)).head == "= IDENTICAL"
+
+
+def test_failed_keeps_the_text() -> None:
+    line = line_of(streams.failed_run())
+    assert "signal 9" in at(line, 120)
+    assert at(line, 80) == "\u00d7 FAILED  engine process ended   text kept   r retries"
+
+
+def test_before_anything() -> None:
+    assert verdict_line(None, RunState.IDLE).head == "· no run yet"
+    assert "loaded" in verdict_line(None, RunState.LOADING).bodies[0]
+    assert verdict_line(None, RunState.IDLE, has_prompt=False).bodies == ("i takes a prompt",)
+    failure = RunFailed("", -1, 0, "File not found", "x.gguf does not exist.", "Give another.")
+    assert "does not exist" in verdict_line(None, RunState.FAILED, failure).bodies[0]
+
+
+def test_stopped_says_so() -> None:
+    events = streams.until(streams.run(Script(diverges=False, drifts=False)), 120)
+    done = [ArmFinished("run-1", arm, 0, "stop", 121, True) for arm in (0, 1)]
+    line = line_of([*events, *done, RunFinished("run-1", -1, 0, True)])
+    assert "ids, stopped, state equal" in line.bodies[0]
+
+
+def test_hostile_tokens_stay_in_their_row() -> None:
+    events = streams.run(Script())
+    events = [
+        replace(e, entries=tuple((n, b"\x1b[2J\n[/bold]") for n, _ in e.entries))
+        if type(e).__name__ == "TokenText"
+        else e
+        for e in events
+    ]
+    shown = at(line_of(events), 200)
+    assert "\x1b" not in shown
+    assert "[/bold]" in shown
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
+def test_always_one_row(width: int) -> None:
+    for events in (streams.diverged_run(), streams.failed_run(), streams.identical_run()):
+        at(line_of(events), width)

@@ -1,0 +1,127 @@
+"""The interface in a real terminal, on a recorded run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.trace import TraceWriter
+from tests.ds4tui import streams
+from tests.e2e.terminal import Terminal
+from tests.engine.random_pair import SMALL, write_pair
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    found = Terminal(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = str(tmp_path / "run.jsonl")
+    writer = TraceWriter(path)
+    writer.write(streams.diverged_run())
+    writer.close()
+    return path
+
+
+def test_from_start_to_quit(terminal: Terminal, trace: str) -> None:
+    terminal.run("replay", trace)
+    terminal.wait_for("[1 Play]")
+    rows = terminal.wait_for("DONE 1.9 s")
+    rows = terminal.wait(lambda rows: sum(row.count("►") for row in rows) == 3, "the parting row")
+    assert rows[2].startswith('≠ DIVERGED at 163  " reply" / " respond"')
+    assert rows[23].startswith("r Play again")
+
+    terminal.press("g")
+    terminal.wait_for('#0 "TCP"')
+    terminal.press("d")
+    rows = terminal.wait_for('#163 " reply"')
+    marked = next(row for row in terminal.rows(attributes=True) if " respond" in row and "│" in row)
+    assert "\x1b[1m" in marked or "\x1b[1;" in marked
+    assert "7m" in marked
+
+    terminal.resize(120, 36)
+    rows = terminal.wait_for("accepted/reached")
+    assert rows[35].startswith("r Play again")
+    assert "cause state: L2 frontier_kv from #3" in rows[2]
+    terminal.resize(40, 10)
+    terminal.wait(lambda rows: "ms per token" not in "".join(rows), "no charts")
+    terminal.resize(80, 24)
+    terminal.wait_for("ms per token")
+
+    terminal.press("q")
+    rows = terminal.wait_for("status=0")
+    assert rows[0] == "before"
+    assert rows[1] == "status=0"
+    assert not "".join(rows[3:]).strip()
+
+
+def test_help_palette_and_slow_motion(terminal: Terminal, trace: str) -> None:
+    terminal.run("replay", trace)
+    terminal.wait_for("DONE 1.9 s")
+    terminal.press("?")
+    terminal.wait_for("Pause or resume")
+    terminal.press("Escape")
+    terminal.wait(lambda rows: "Pause or resume" not in "".join(rows), "help closed")
+    terminal.press("z")
+    terminal.wait_for("REPLAY 0.05x")
+    terminal.wait_for("identical so far")
+    terminal.press("Escape")
+    terminal.wait_for("DONE 1.9 s")
+    terminal.press("C-p")
+    terminal.wait_for("Search for commands")
+    terminal.type("quit")
+    terminal.wait_for("app: Quit")
+    terminal.press("Enter")
+    terminal.wait_for("status=0")
+
+
+def test_the_engine_in_its_own_process(terminal: Terminal, tmp_path: Path) -> None:
+    target, drafter = write_pair(tmp_path, SMALL, types="F32")
+    pair = ("-m", str(target), "--mtp", str(drafter), "--dspark-confidence", "0")
+    terminal.run(*pair, "-p", "Hello", "-n", "60", "--numerics", "invariant", "--ignore-eos")
+    # A first start compiles the kernels.
+    rows = terminal.wait_for("DONE", seconds=180)
+    assert rows[2].startswith("= IDENTICAL")
+
+    terminal.press("p")
+    terminal.wait_for("direct>prefix")
+    terminal.press("r")
+    rows = terminal.wait(
+        lambda rows: "DONE" in rows[0] and "direct>" not in rows[1], "the second run"
+    )
+    assert rows[2].startswith("= IDENTICAL")
+
+    terminal.press("i")
+    terminal.wait_for("escape leaves")
+    terminal.press("C-u")
+    terminal.wait(lambda rows: "Hello" not in "".join(rows), "an empty field")
+    terminal.type("Another prompt")
+    terminal.wait_for("ids: 0=")
+    terminal.press("Enter")
+    terminal.wait(lambda rows: "DONE" in rows[0] and "Another" in rows[1], "the third run")
+
+    os.kill(terminal.engine_pid(), signal.SIGKILL)
+    terminal.wait(lambda rows: "FAILED" in rows[0], "the engine's death")
+    terminal.wait_for("ended by signal")
+    terminal.press("r")
+    terminal.wait(lambda rows: "DONE" in rows[0], "a new engine's run", seconds=60)
+    terminal.press("q")
+    terminal.wait_for("status=0")
+
+
+def test_mistakes_are_one_sentence(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.run("replay", str(tmp_path / "none.jsonl"))
+    rows = terminal.wait_for("status=2")
+    assert any("none.jsonl" in row for row in rows)
+    assert not any("Traceback" in row for row in rows)

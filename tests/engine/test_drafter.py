@@ -1,0 +1,189 @@
+"""The drafter against an independent reference, and its context under every way of filling it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from engine.drafter import Drafter
+from engine.gguf import open_gguf
+from engine.model import Model
+from tests.engine import drafter_reference as ref
+from tests.engine.loaded import drafter, model, random_ids, target_file
+from tests.engine.random_pair import EMBEDDED, EMBEDDED_DRAFTER, SMALL, DrafterShape, TargetShape
+from tests.kernels.closeness import assert_close
+
+
+def taps_of(count: int, d: Drafter, seed: int = 0) -> np.ndarray:
+    width = len(d.config.target_layers) * d.model.config.dim
+    return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+
+
+def reference_of(d: Drafter) -> tuple[ref.Tensors, torch.Tensor, torch.Tensor, ref.Geometry]:
+    file = open_gguf(d.config.path)
+    tensors = {n: torch.from_numpy(np.array(file.dequantise(n))) for n in file.tensors}
+    c = d.model.config
+    target = target_file(EMBEDDED if c.dim == EMBEDDED.dim else SMALL, "F32")
+    embedding, output = (
+        torch.from_numpy(np.array(target.dequantise(n)))
+        for n in ("token_embd.weight", "output.weight")
+    )
+    geometry = ref.Geometry(
+        heads=c.heads, head_dim=c.head_dim, rope_dim=c.rope_dim, rope_base=c.rope_base,
+        groups=c.out_groups, window=d.config.window, experts_used=d.config.experts_used,
+        expert_scale=c.expert_scale, clamp=d.config.swiglu_clamp[0],
+        sinkhorn=c.sinkhorn_iterations, stages=d.config.stages, block_size=d.block_size,
+        noise_id=d.noise_id,
+    )  # fmt: skip
+    return tensors, embedding, output, geometry
+
+
+@pytest.mark.parametrize(
+    ("shape", "own", "length"),
+    [
+        (SMALL, DrafterShape(), 0),
+        (SMALL, DrafterShape(), 1),
+        (SMALL, DrafterShape(stages=1, block_size=3), 31),
+        (SMALL, DrafterShape(stages=3, taps=(0, 3)), 32),
+        (SMALL, DrafterShape(), 33),
+        (SMALL, DrafterShape(), 100),
+        (EMBEDDED, EMBEDDED_DRAFTER, 300),
+    ],
+)
+def test_block_equals_reference(shape: TargetShape, own: DrafterShape, length: int) -> None:
+    # Another target model per tapped layers: its own weights do not matter here.
+    base = model(shape, "F32", kv_rounding="none")
+    target = Model(base.weights, base.config, kv_rounding="none", tap_layers=own.tapped(shape))
+    weights = drafter_weights(shape, own)
+    d = Drafter(weights, target)
+    taps = taps_of(length, d)
+    context = d.new_context()
+    if length:
+        d.extend(context, taps, 0)
+    anchor = 77
+    block = d.block(context, anchor, length)
+    tensors, embedding, output, geometry = reference_of(d)
+    hidden = ref.block(torch.from_numpy(taps), anchor, length, tensors, embedding, geometry)
+    drafts, confidences, logits = ref.chain(hidden, anchor, tensors, output, geometry)
+    assert_close("hidden", hidden, block.hidden, 3e-6)
+    previous, found = anchor, []
+    for row in range(d.block_size):
+        assert abs(block.confidence(row, previous) - confidences[row]) < 1e-5
+        assert_close("logits", logits[row], block.logits(row), 5e-6)
+        scores, best = block.scores(row, previous)
+        assert best == int(scores.argmax())
+        previous = best
+        found.append(previous)
+    assert found == drafts
+
+
+def drafter_weights(shape: TargetShape, own: DrafterShape):  # type: ignore[no-untyped-def]
+    import tempfile
+    from pathlib import Path
+
+    from engine.weights import load_drafter
+    from tests.engine.random_pair import write_drafter
+
+    directory = tempfile.mkdtemp(prefix="ds4tui-drafter-")
+    path = write_drafter(Path(directory) / "drafter.gguf", shape, own, "dspark", "F32")
+    return load_drafter(open_gguf(path), model(shape, "F32", kv_rounding="none").config)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 63, 64, 65, 97, 160, 300])
+def test_a_context_filled_in_steps_equals_one_built_at_once(length: int) -> None:
+    d = drafter()
+    taps = taps_of(length, d)
+    whole, steps = d.new_context(), d.new_context()
+    d.extend(whole, taps, 0)
+    start = 0
+    sizes = np.random.default_rng(length)
+    while start < length:
+        size = min(int(sizes.integers(1, 7)), length - start)
+        d.extend(steps, taps[start : start + size], start)
+        start += size
+    a, b = d.block(whole, 9, length), d.block(steps, 9, length)
+    assert a.hidden.tobytes() == b.hidden.tobytes()
+
+
+def test_rows_after_a_position_can_be_replaced() -> None:
+    d = drafter()
+    taps, others = taps_of(120, d), taps_of(10, d, seed=1)
+    straight, rolled = d.new_context(), d.new_context()
+    d.extend(straight, taps[:100], 0)
+    d.extend(rolled, taps[:97], 0)
+    d.extend(rolled, others[:5], 97)
+    d.extend(rolled, taps[97:100], 97)
+    assert rolled.end == straight.end == 100
+    left, right = d.block(straight, 9, 100), d.block(rolled, 9, 100)
+    assert left.hidden.tobytes() == right.hidden.tobytes()
+    # A block earlier than the newest row does not see what lies after it.
+    d.extend(rolled, others[:5], 100)
+    assert d.block(rolled, 9, 100).hidden.tobytes() == left.hidden.tobytes()
+
+
+def test_a_gap_in_positions_empties_the_context() -> None:
+    d = drafter()
+    taps = taps_of(60, d)
+    gap, fresh = d.new_context(), d.new_context()
+    d.extend(gap, taps[:20], 0)
+    d.extend(gap, taps[40:60], 40)
+    d.extend(fresh, taps[40:60], 40)
+    assert (gap.start, gap.end) == (40, 60)
+    assert d.block(gap, 9, 60).hidden.tobytes() == d.block(fresh, 9, 60).hidden.tobytes()
+
+
+def test_clones_do_not_share_rows() -> None:
+    d = drafter()
+    context = d.new_context()
+    d.extend(context, taps_of(20, d), 0)
+    before = d.block(context, 9, 20).hidden
+    copy = context.clone()
+    d.extend(copy, taps_of(20, d, seed=2), 0)
+    assert d.block(context, 9, 20).hidden.tobytes() == before.tobytes()
+    assert d.block(copy, 9, 20).hidden.tobytes() != before.tobytes()
+
+
+def test_both_dialects_draft_the_same() -> None:
+    left, right = drafter(), drafter(dialect="dflash")
+    taps = taps_of(50, left)
+    blocks = []
+    for d in (left, right):
+        context = d.new_context()
+        d.extend(context, taps, 0)
+        blocks.append(d.block(context, 11, 50))
+    assert blocks[0].hidden.tobytes() == blocks[1].hidden.tobytes()
+    assert blocks[0].confidence(0, 11) == blocks[1].confidence(0, 11)
+    assert blocks[0].scores(0, 11)[1] == blocks[1].scores(0, 11)[1]
+
+
+def test_taps_of_a_forward_feed_the_drafter() -> None:
+    d = drafter()
+    m = d.model
+    state = m.new_state()
+    from engine.paths import Plan
+
+    rows = m.forward(state, random_ids(40), Plan("batch"), all_logits=False)
+    context = d.new_context()
+    d.extend(context, rows.taps, 0)
+    block = d.block(context, 5, 40)
+    assert 0 < block.confidence(0, 5) < 1
+    assert 0 <= block.scores(0, 5)[1] < m.config.vocab_size
+
+
+def test_another_models_taps_are_refused() -> None:
+    d = drafter()
+    other = Model(d.model.weights, d.model.config, tap_layers=(0,))
+    with pytest.raises(ValueError, match=r"reads layers \(1, 2, 3\), the model taps \(0,\)"):
+        Drafter(d.weights, other)
+
+
+def test_heads_of_every_type_draft() -> None:
+    for types in ("ds4", "ds4-bf16-heads", "F16", "Q8_0"):
+        d = drafter(types=types)
+        context = d.new_context()
+        d.extend(context, taps_of(10, d), 0)
+        block = d.block(context, 5, 10)
+        assert 0 < block.confidence(0, 5) < 1
+        assert np.isfinite(block.logits(4)).all()
+        assert np.abs(block.scores(4, 5)[0] - block.logits(4)).max() > 0

@@ -1,0 +1,140 @@
+"""Traces: every event back as it was, readable after a kill at any byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import events as ev
+from engine.errors import Ds4Error
+from engine.events import StateDrift, TokenText
+from engine.trace import EVENTS, SCHEMA, TraceWriter, decode, encode, read_trace
+from tests.engine.races import engine, run
+from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, random_script
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of an annotated type."""
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of(*map(values, arguments))
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return st.lists(values(arguments[0]), max_size=3).map(tuple)
+        return st.tuples(*map(values, arguments))
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    simple = {
+        int: st.integers(),
+        float: st.floats(allow_nan=False),
+        str: st.text(),
+        bytes: st.binary(max_size=8),
+        bool: st.booleans(),
+        type(None): st.none(),
+    }
+    return simple[kind]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(EVENTS)).flatmap(lambda name: values(EVENTS[name])))
+def test_every_event_survives_json(event: ev.Event) -> None:
+    line = json.dumps(encode(event), allow_nan=False)
+    assert decode(json.loads(line)) == event
+
+
+def recorded(path: Path) -> list[ev.Event]:
+    script = random_script(3)
+    made = engine(ScriptedModel(script, noise=0.3), ScriptedDrafter(continuation(script)))
+    events = run(made, "direct", "replay", max_tokens=25, ignore_eos=True).events
+    writer = TraceWriter(str(path))
+    for event in events:
+        writer.write([event])
+    writer.close()
+    return events
+
+
+def test_a_run_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    assert recorded(path) == read_trace(str(path))
+    assert json.loads(path.read_text().splitlines()[0]) == {"schema": SCHEMA}
+
+
+def test_a_trace_cut_at_any_byte_is_read_up_to_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = recorded(path)
+    data = path.read_bytes()
+    first = data.index(b"\n") + 1
+    cut = tmp_path / "cut.jsonl"
+    for end in (*range(first, first + 3000, 7), *range(len(data) - 400, len(data))):
+        cut.write_bytes(data[:end])
+        found = read_trace(str(cut))
+        assert found == events[: len(found)]
+        assert len(found) == data[:end].count(b"\n") - 1
+
+
+def test_bytes_are_hex_and_infinities_are_strings() -> None:
+    text = encode(TokenText("r", -1, 5, ((7, b"\xff\x1b"),)))
+    assert text["entries"] == [[7, "ff1b"]]
+    drift = encode(StateDrift("r", 1, 5, 0, 0, ((0, "raw", math.inf), (1, "raw", None))))
+    assert drift["tensors"] == [[0, "raw", "inf"], [1, "raw", None]]
+
+
+def test_what_a_newer_version_added_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    known = encode(TokenText("r", -1, 5, ())) | {"later": [1, {"x": 2}]}
+    unknown = {"event": "SomethingLater", "run_id": "r"}
+    lines = [{"schema": SCHEMA}, known, unknown]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_trace(str(path)) == [TokenText("r", -1, 5, ())]
+
+
+def test_what_an_older_version_lacked_has_its_default(tmp_path: Path) -> None:
+    finished = encode(ev.ArmFinished("r", 1, 5, "length", 3, True))
+    del finished["state_equal"]
+    assert decode(finished) == ev.ArmFinished("r", 1, 5, "length", 3, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is no trace"),
+        ("<html>\n", "is no trace"),
+        ("[1]\n", "is no trace"),
+        ('{"schema": "ds4tui.ab/1"}\n', 'has schema "ds4tui.ab/1", expected ds4tui.trace/1'),
+        ('{"schema": "ds4tui.trace/1"}\n{"event": "TokenText"}\n', "line 2 is no event"),
+        ('{"schema": "ds4tui.trace/1"}\nnull\n', "line 2 is no event"),
+        (
+            '{"schema": "ds4tui.trace/1"}\n'
+            '{"event":"TokenText","run_id":1,"arm":0,"t_ns":0,"entries":[]}\n',
+            "line 2 is no event",
+        ),
+    ],
+)
+def test_what_is_no_trace_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(Ds4Error, match=sentence):
+        read_trace(str(path))
+
+
+def test_missing_and_existing_files(tmp_path: Path) -> None:
+    with pytest.raises(Ds4Error, match="cannot be read"):
+        read_trace(str(tmp_path / "none.jsonl"))
+    (tmp_path / "there.jsonl").write_text("mine")
+    with pytest.raises(Ds4Error, match="overwrites nothing"):
+        TraceWriter(str(tmp_path / "there.jsonl"))
+    assert (tmp_path / "there.jsonl").read_text() == "mine"
+    with pytest.raises(Ds4Error, match="cannot be written"):
+        TraceWriter(str(tmp_path / "no" / "x.jsonl"))

@@ -1,0 +1,274 @@
+"""Trains drafters on text that the target wrote, several sizes side by side on one GPU.
+
+Owns the mixture of own text and corpus, the features kept on the device, and the schedule. All
+drafters see the same batches, so the target's distributions are computed once a step.
+
+    python -m tools.tiny_model.train_drafter WEIGHTS DATA OUT --stages 1 2 3 --seconds 450
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections import deque
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tools.tiny_model import data as files
+from tools.tiny_model import drafter as dspark
+from tools.tiny_model import target as model
+from tools.tiny_model.evaluate import measure
+from tools.tiny_model.file_types import load_weights, save_weights
+from tools.tiny_model.generate import chat_prompts, mixed_prompts, own_text
+from tools.tiny_model.shape import DraftShape, Shape
+from tools.tiny_model.train_target import TINY
+
+SEGMENT = 512
+"""Tokens of one training sample, cut from a longer row."""
+ANCHORS = 64
+"""Blocks a sample."""
+OWN_SHARE = 0.8
+"""Share of samples from the target's own text; the others are corpus."""
+CE_START, CE_END, CE_UNTIL = 1.0, 0.1, 0.4
+"""The cross-entropy's weight falls to the recipe's 0.1 within this share of the run: the L1 term
+alone has little gradient while the drafter knows nothing."""
+BIAS_STEP = 1e-3
+"""As in the target's training."""
+WARM_UP = 200
+"""Steps."""
+
+
+class Features:
+    """Rows of tokens with the target's stream means and final rows, kept on the device."""
+
+    def __init__(
+        self,
+        target: model.Target,
+        tokens: Tensor,
+        taps: int,
+        *,
+        batch: int,
+        layer_fn,
+        dtype: torch.dtype,
+    ) -> None:
+        device = target.top["output"].device
+        self.tokens = tokens.to(device)
+        n, length = tokens.shape
+        dim = target.shape.dim
+        self.taps = torch.empty(n, length, taps * dim, dtype=dtype, device=device)
+        self.final = torch.empty(n, length, dim, dtype=dtype, device=device)
+        with torch.no_grad():
+            for i in range(0, n, batch):
+                at = slice(min(i, max(0, n - batch)), min(i, max(0, n - batch)) + batch)
+                final, means = model.forward(
+                    target,
+                    self.tokens[at].long(),
+                    rounding=True,
+                    dtype=dtype,
+                    taps=taps,
+                    layer_fn=layer_fn,
+                )
+                self.final[at], self.taps[at] = final, means
+
+    def sample(
+        self, count: int, anchors: int, block: int, window: int, rng: torch.Generator
+    ) -> tuple[Tensor, ...]:
+        """Tokens (count, SEGMENT), taps, final rows and anchors (count, A) of random segments.
+
+        Anchors of a segment inside a row stand at least a window behind its beginning, so that
+        no context is missing.
+        """
+        device, (n, length) = self.tokens.device, self.tokens.shape
+        segment = min(SEGMENT, length)
+        row = torch.randint(0, n, (count,), device=device, generator=rng)
+        places = (length - segment) // window + 1
+        start = torch.randint(0, places, (count,), device=device, generator=rng) * window
+        columns = start[:, None] + torch.arange(segment, device=device)
+        tokens = self.tokens[row[:, None], columns].long()
+        first = torch.where(start > 0, window, 1)[:, None]
+        spread = torch.rand(count, anchors, device=device, generator=rng)
+        at = first + (spread * (segment - block - 1 - first)).long()
+        return tokens, self.taps[row[:, None], columns], self.final[row[:, None], columns], at
+
+
+class Student:
+    """One drafter with its optimiser."""
+
+    def __init__(self, target: model.Target, stages: int, seed: int, cuda: bool) -> None:
+        self.drafter = dspark.fresh_drafter(target, DraftShape(stages=stages), seed)
+        self.parameters = list(self.drafter.trainable().values())
+        self.optimiser = torch.optim.AdamW(
+            self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0, fused=cuda
+        )
+
+    def update(self, loss: Tensor, loads: list[Tensor], lr: float, bias_step: float) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        for p, load in zip(self.drafter.stages, loads, strict=True):
+            p["exp_probs_b"].add_(torch.sign(load.mean() - load), alpha=bias_step)
+
+
+def load_target(weights: Path, shape: Shape, device: str) -> model.Target:
+    """The target as its file will hold it, without gradients."""
+    named = load_weights(weights, "target", device)
+    return model.from_named(shape, named)
+
+
+def main() -> None:
+    started = time.time()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("weights", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--stages", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--seconds", type=float, default=450.0)
+    parser.add_argument(
+        "--until", type=float, default=1e9, help="training ends so long after the start"
+    )
+    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--samples", type=int, default=48)
+    parser.add_argument("--own-rows", type=int, default=24576)
+    parser.add_argument("--corpus-rows", type=int, default=6144)
+    parser.add_argument("--parallel", type=int, default=4096, help="rows generated side by side")
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dry-run", action="store_true", help="the toy shape, for a CPU")
+    args = parser.parse_args()
+    cuda = torch.cuda.is_available()
+    device = "cuda" if cuda else "cpu"
+    dtype = torch.bfloat16 if cuda else torch.float32
+
+    def log(*words: object) -> None:
+        print(f"[{time.time() - started:.1f}]", *words, flush=True)
+
+    def compiled(f):
+        return torch.compile(f, fullgraph=True, dynamic=False) if cuda else f
+
+    target = load_target(args.weights, TINY if args.dry_run else Shape(), device)
+    train = files.load_train(args.data, "cpu")
+    ids, _ = files.load_chat(args.data)
+    prompts = mixed_prompts(
+        args.own_rows,
+        train,
+        chat_prompts(ids.tolist()),
+        files.load_questions(args.data),
+        args.seed,
+    )
+    torch.set_float32_matmul_precision("high")
+    own = own_text(target, prompts, args.length, args.parallel, log=log)
+    corpus = files.CorpusRows(train, args.length, args.seed + 3).take(args.corpus_rows)[:, :-1]
+    layer_fn = compiled(model.layer)
+    batch = min(64, args.corpus_rows)
+    pools = [
+        Features(target, t.int(), DraftShape().taps, batch=batch, layer_fn=layer_fn, dtype=dtype)
+        for t in (own, corpus)
+    ]
+    log("features of", sum(p.tokens.numel() for p in pools) / 1e6, "M tokens")
+    if cuda:
+        log("memory", torch.cuda.memory_allocated() / 1e9, "GB")
+
+    stage_fn, loss_fn, teach = (
+        compiled(dspark.stage),
+        compiled(dspark.losses),
+        compiled(dspark.teacher),
+    )
+    students = {s: Student(target, s, args.seed + s, cuda) for s in args.stages}
+    rng = torch.Generator(device).manual_seed(args.seed)
+    own_count = round(args.samples * OWN_SHARE)
+    block, window = DraftShape().block, target.shape.window
+    output = target.top["output"]
+
+    def step(done: float, rate: float) -> dict[int, tuple[Tensor, Tensor]]:
+        parts = [
+            pool.sample(n, ANCHORS, block, window, rng)
+            for pool, n in zip(pools, (own_count, args.samples - own_count), strict=True)
+        ]
+        tokens, taps, final, anchors = (torch.cat(p) for p in zip(*parts, strict=True))
+        with torch.no_grad():
+            wanted = teach(final, output, anchors, block)
+        ce = CE_START + (CE_END - CE_START) * min(1.0, done / CE_UNTIL)
+        seen = {}
+        for stages, student in students.items():
+            drafter = student.drafter
+            u, loads = dspark.rows(
+                drafter,
+                target.top,
+                taps,
+                tokens,
+                anchors,
+                rounding=True,
+                dtype=dtype,
+                stage_fn=stage_fn,
+            )
+            loss, accept, same = loss_fn(
+                u,
+                drafter.top,
+                output,
+                wanted,
+                tokens,
+                anchors,
+                torch.tensor(ce, device=device),
+            )
+            student.update(loss, loads, args.lr * rate, BIAS_STEP if done < 0.85 else 0.0)
+            seen[stages] = (accept, same)
+        return seen
+
+    step(0.0, 0.0)
+    log("compiled")
+    begun = time.time()
+    seconds = min(args.seconds, args.until - (begun - started))
+    steps, events = 0, deque()
+    seen: dict[int, list[tuple[Tensor, Tensor]]] = {s: [] for s in students}
+    curve = []
+    while (done := (time.time() - begun) / seconds) < 1:
+        rate = min(1.0, (steps + 1) / WARM_UP) * (
+            0.5 * (1 + math.cos(math.pi * done)) * 0.99 + 0.01
+        )
+        for stages, figures in step(done, rate).items():
+            seen[stages].append(figures)
+        steps += 1
+        if cuda:
+            events.append(torch.cuda.Event())
+            events[-1].record()
+            if len(events) > 3:
+                events.popleft().synchronize()
+        if steps % 500 == 0:
+            for stages, figures in seen.items():
+                accept = torch.stack([a for a, _ in figures]).mean(0).tolist()
+                same = torch.stack([b for _, b in figures]).mean(0).tolist()
+                figures.clear()
+                curve.append((stages, steps, accept, same))
+                log(
+                    f"step {steps} {done:.2f} stages {stages} accept",
+                    [round(x, 3) for x in accept],
+                    "same argmax",
+                    [round(x, 3) for x in same],
+                )
+    log(f"{steps} steps, {steps * args.samples * ANCHORS / 1e6:.1f} M anchors")
+    for stages, student in students.items():
+        save_weights(student.drafter.named(), args.out, f"drafter{stages}_", 1)
+    (args.out / "curve.json").write_text(json.dumps(curve))
+    torch.set_float32_matmul_precision("highest")
+    if args.dry_run:
+        return
+    drafters = {}
+    for stages in students:
+        named = load_weights(args.out, f"drafter{stages}_", device)
+        drafters[stages] = dspark.from_named(target.shape, DraftShape(stages=stages), named)
+    modes = [("fp8", True), ("none", True)]
+    report, texts = measure(target, drafters, files.load_prompts(args.data), modes=modes, log=log)
+    (args.out / "evaluation.json").write_text(json.dumps(report, indent=1))
+    (args.out / "texts.json").write_text(json.dumps(texts))
+    log("done")
+
+
+if __name__ == "__main__":
+    main()
