@@ -90,7 +90,7 @@ def _work(cell: Document) -> list[str]:
 def _by_prompt(document: Document, numerics: str) -> tuple[list[str], list[list[str]]]:
     """First divergent index per prompt and cell."""
     cells = _of(document, numerics)
-    columns = ["prompt", "gap min", *map(_short, cells)]
+    columns = ["prompt", "gap", *map(_short, cells)]
     rows = []
     for prompt in document["prompts"]:
         runs = {run["cell"]: run for run in prompt["runs"]}
@@ -106,7 +106,7 @@ def _by_prompt(document: Document, numerics: str) -> tuple[list[str], list[list[
 def _short(cell: Document) -> str:
     """`dir 0.9`: a column's name for a cell."""
     policy, _, rest = _arm(cell).partition(" ")
-    return f"{SHORT_POLICY[policy]} {rest}".strip()
+    return f"{SHORT_POLICY[policy]} {rest.removeprefix('@')}".strip()
 
 
 def _first(run: Document | None) -> str:
@@ -156,8 +156,9 @@ def heading(document: Document) -> str:
 
 
 LEGEND = (
-    "! = must be identical; a miss there is a bug. @ = confidence threshold. ids and tok/s are over "
-    "all prompts; a speed-up is over plain of the same numerics."
+    "! = must be identical; a miss there is a bug. @ = confidence threshold. ids and tok/s are "
+    "over all prompts; a speed-up is over plain of the same numerics. gap = the smallest top-2 "
+    "gap that plain met."
 )
 
 

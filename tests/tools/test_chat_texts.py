@@ -113,10 +113,10 @@ def test_demo_has_four_trained_prompts_and_opens_the_larger_set() -> None:
     demo = _rows(DEMO)
     trained = {wording for entry in QUESTIONS for wording in entry["questions"]}
     assert [row["id"] for row in demo if row["text"] in trained] == [
+        "virtual-memory",
         "tcp-handshake",
         "hash-table",
         "mutex",
-        "virtual-memory",
     ]
     assert _rows(SET20)[:10] == demo
     assert not {row["text"] for row in _rows(SET20)[10:]} & trained

@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--confidence", type=float, default=0.5)
+    parser.add_argument("--confidence", type=float, default=0.4)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     shape, draft = Shape(), DraftShape(stages=args.stages)
