@@ -258,10 +258,10 @@ def speed(
         servers = {}
         for threads in (1, 2):
             common = ("-t", str(threads), "-td", str(threads))
-            servers[f"llama-server, plain, {threads} threads"] = stack.enter_context(
+            servers[f"llama-server, plain, {_counted(threads)}"] = stack.enter_context(
                 server(binaries, target, *common[:2])
             )
-            servers[f"llama-server, DSpark, {threads} threads"] = stack.enter_context(
+            servers[f"llama-server, DSpark, {_counted(threads)}"] = stack.enter_context(
                 server(binaries, target, "-md", str(drafter), *common, *DRAFT)
             )
         for turn in range(rounds):
@@ -269,7 +269,7 @@ def speed(
             ids = ours.prompt_ids(entry.prompt)
             for threads in (1, 2):
                 rate = bench_rate(binaries, target, threads, tokens)
-                note(f"llama-bench, plain, {threads} threads", rate)
+                note(f"llama-bench, plain, {_counted(threads)}", rate)
             for name, running in servers.items():
                 answer = running.complete(ids, tokens)
                 note(name, answer.tokens_per_s, report.stats.ids_sha256(answer.ids))
@@ -299,6 +299,10 @@ def speed(
             )
         )
     return lines
+
+
+def _counted(threads: int) -> str:
+    return f"{threads} thread" + "s" * (threads > 1)
 
 
 def main() -> None:

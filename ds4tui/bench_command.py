@@ -247,7 +247,7 @@ def _name(step: Document) -> str:
         case "verify":
             return f"verify {rows} row{'s' if rows > 1 else ''}"
         case "draft":
-            return f"draft {rows}" if rows else "draft, 1st confidence"
+            return f"draft {rows}" if rows else "first confidence"
         case "commit":
             return f"commit {rows} rows"
         case _:

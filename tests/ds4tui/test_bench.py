@@ -89,7 +89,7 @@ def test_the_table_says_all_of_it(pair: tuple[str, ...]) -> None:
         "numerics split, commit direct",
         "after 100 tokens",
         "prefill of 100",
-        "draft, 1st confidence",
+        "first confidence",
         "verify 1 row ",
         "verify 3 rows",
         "1.800 - 2.400",
