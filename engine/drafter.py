@@ -27,9 +27,6 @@ from kernels.mode import EXACT
 from kernels.qkv import Rounding, kv_rows, qkv
 from kernels.router import route
 
-FIRST_ROWS = 2
-"""Rows that the head evaluates first: many blocks are cut after a draft or two."""
-
 
 class DrafterContext:
     """Context rows of one timeline: a ring per stage, rows of positions start..end - 1."""
@@ -168,8 +165,7 @@ class Block:
     def __init__(self, drafter: Drafter, hidden: np.ndarray) -> None:
         self.hidden = hidden
         self._drafter = drafter
-        self._logits = np.empty((len(hidden), drafter.model.config.vocab_size), np.float32)
-        self._known = 0
+        self._logits: np.ndarray | None = None
 
     def confidence(self, row: int, previous: int) -> float:
         """Estimate of P(draft accepted | all before accepted); 1 without a confidence head.
@@ -185,28 +181,25 @@ class Block:
         return confidence(self.hidden[row], w.markov_embedding, previous, w.confidence, bias)
 
     def logits(self, row: int) -> np.ndarray:
-        """(V,) float32 without the Markov bias; not to be changed."""
-        while self._known <= row:
-            self._evaluate()
+        """(V,) float32 without the Markov bias; not to be changed.
+
+        The head runs once for all rows: reading its weights costs more than rows that a gate cuts.
+        """
+        if self._logits is None:
+            w, model = self._drafter.weights, self._drafter.model
+            rows = len(self.hidden)
+            self._logits = np.empty((rows, model.config.vocab_size), np.float32)
+            head(
+                self.hidden, w.norm, self._drafter.output, model.config.norm_eps, self._logits,
+                np.arange(rows), EXACT,
+            )  # fmt: skip
         logits: np.ndarray = self._logits[row]
         return logits
-
-    def _evaluate(self) -> None:
-        """The head for the next rows: the first FIRST_ROWS, then all others."""
-        w, model = self._drafter.weights, self._drafter.model
-        known = self._known
-        end = FIRST_ROWS if known < FIRST_ROWS < len(self.hidden) else len(self.hidden)
-        positions = np.arange(known, end)
-        head(
-            self.hidden[known:end], w.norm, self._drafter.output, model.config.norm_eps,
-            self._logits[known:end], positions, EXACT,
-        )  # fmt: skip
-        self._known = end
 
     def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
         """logits(row) with the Markov bias, (V,) float32, and its argmax (lower id on ties)."""
         w = self._drafter.weights
-        scores = np.empty(self._logits.shape[1], np.float32)
+        scores = np.empty(self._drafter.model.config.vocab_size, np.float32)
         best = markov_scores(
             w.markov_embedding, previous, w.markov_output, self.logits(row), scores
         )
