@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TextIO
@@ -41,15 +40,13 @@ def write_output(path: str, text: str) -> None:
         sys.stdout.write(text)
         return
     target = Path(path)
+    part = target.with_name(f"{target.name}.part{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=target.parent, delete=False
-        ) as file:
-            file.write(text)
-        os.replace(file.name, target)
+        part.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(part, target)
     except OSError as error:
-        with contextlib.suppress(OSError, UnboundLocalError):
-            os.unlink(file.name)
+        with contextlib.suppress(OSError):
+            part.unlink()
         reason = error.strerror or str(error)
         raise Ds4Error("Cannot write", f"{one_line(path)}: {reason}.") from error
 
