@@ -123,5 +123,5 @@ def test_the_engine_in_its_own_process(terminal: Terminal, tmp_path: Path) -> No
 def test_mistakes_are_one_sentence(terminal: Terminal, tmp_path: Path) -> None:
     terminal.run("replay", str(tmp_path / "none.jsonl"))
     rows = terminal.wait_for("status=2")
-    assert any("none.jsonl" in row for row in rows)
+    assert "none.jsonl" in "".join(rows)  # a long path goes over the row's end
     assert not any("Traceback" in row for row in rows)
