@@ -35,7 +35,8 @@ class Total:
     tokens: int = 0
     looped: int = 0
     depths: list[int] = field(default_factory=list)
-    outside: list[tuple[float, float]] = field(default_factory=list)
+    outside_tokens: int = 0
+    outside_cycles: float = 0.0
     accepted: list[int] = field(default_factory=list)
     judged: list[tuple[float, bool]] = field(default_factory=list)
 
@@ -50,15 +51,14 @@ class Total:
             self.judged += judged(cycle)
         found = without_loops(arm)
         if found.mean_depth is not None:
-            share = inside[1:].count(False) / max(1, len(inside) - 1)
-            cycles = share * (len(inside) - 1) / found.mean_depth
-            self.outside.append((cycles, found.mean_depth))
+            outside = inside[1:].count(False)  # the first token comes from prefill
+            self.outside_tokens += outside
+            self.outside_cycles += outside / found.mean_depth
 
     def cells(self, block: int) -> list[str]:
         """Depth, depth outside loops, P(at least k accepted), AUC, share of looped tokens."""
         depth = sum(self.depths) / len(self.depths)
-        cycles = sum(weight for weight, _ in self.outside)
-        outside = sum(weight * value for weight, value in self.outside) / cycles
+        outside = self.outside_tokens / self.outside_cycles
         accepted = np.array(self.accepted)
         reach = [f"{np.mean(accepted >= k + 1):.3f}" for k in range(block)]
         return [
