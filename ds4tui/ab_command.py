@@ -13,6 +13,8 @@ from rich.console import Console
 from ds4tui import ab_text, options, report
 from ds4tui.output import Progress, check_writable, write_output
 from ds4tui.recorded import read_recorded
+from ds4tui.report_markdown import markdown
+from ds4tui.set_figures import ArmRun, arm_runs, by_category
 from engine.errors import Ds4Error
 from engine.events import Event, LoadProgress, TokensCommitted
 from engine.session import Engine, load_engine
@@ -40,8 +42,7 @@ def ab_options(args: Namespace) -> AbOptions:
     files, embedded = options.engine_files(args)
     against = tuple(read_recorded(path) for path in args.against)
     dspark = options.dspark_arms(args, args.arm, bool(files.mtp))
-    own = [knobs.mtp for knobs in dspark if knobs.mtp is not None]
-    files = replace(files, mtp=tuple(dict.fromkeys([*files.mtp, *own])))
+    files = options.with_drafters(files, dspark)
     if not dspark and not against:
         raise Ds4Error(
             "No drafter",
@@ -96,11 +97,14 @@ def ab(args: Namespace) -> int:
     console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
     progress = Progress()
     documents: list[report.Document] = []
+    arms: dict[str, list[ArmRun]] = {}
     try:
         engine = load_engine(asked.files, _shown(progress))
         for index, entry in enumerate(asked.prompts):
             runs = list(_repeats(engine, asked, index, entry, trace, progress))
             documents.append(report.ab_document(runs))
+            for name, run in arm_runs(documents[-1], runs):
+                arms.setdefault(name, []).append(run)
             progress.clear()
             if index:
                 console.print()
@@ -109,22 +113,26 @@ def ab(args: Namespace) -> int:
         progress.clear()
         if trace is not None:
             trace.close()
-        _write(asked, documents)
+        categories = by_category(list(arms.items())) if asked.is_set else []
+        _write(asked, documents, categories)
     if asked.is_set:
+        ab_text.print_categories(console, categories)
         console.print(f"\n{ab_text.counts(documents)}")
     return report.exit_code(documents)
 
 
-def _write(asked: AbOptions, documents: Sequence[report.Document]) -> None:
+def _write(
+    asked: AbOptions, documents: Sequence[report.Document], categories: Sequence[report.Document]
+) -> None:
     """Write what there is: after a failure, the prompts that were finished before it."""
     if not documents:
         return
     if asked.json is not None:
-        whole = report.set_document(documents) if asked.is_set else documents[0]
+        whole = report.set_document(documents, categories) if asked.is_set else documents[0]
         write_output(asked.json, json.dumps(whole, allow_nan=False) + "\n")
         sys.stdout.flush()
     if asked.markdown is not None:
-        write_output(asked.markdown, ab_text.markdown(documents))
+        write_output(asked.markdown, markdown(documents))
 
 
 def _repeats(

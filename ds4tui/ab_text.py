@@ -1,4 +1,4 @@
-"""The result of a comparison as a table for a terminal and as Markdown, from its JSON document.
+"""The result of a comparison as a table for a terminal, from its JSON document.
 
 Owns words and columns. Text of models, prompts and files is untrusted: it is shown with its control
 characters as glyphs and never read as markup.
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ds4tui.report import Document, exit_code, summary
+from ds4tui.report import Document, summary
 from engine.text import one_line, visible
 from engine.verdict import length_pattern
 
@@ -187,7 +187,9 @@ def _remarks(arm: Document) -> list[str]:
     lines = []
     if arm["kind"] == "dspark" and arm["commit"] != "strict" and arm["cycles"]:
         if not arm["proposed"]:
-            last = max(arm["clipped"], key=lambda reason: arm["clipped"][reason], default="none")
+            # A pause only follows from what stopped the cycles before it.
+            clips = {reason: n for reason, n in arm["clipped"].items() if reason != "pause"}
+            last = max(clips, key=lambda reason: clips[reason], default="none")
             lines.append(f"{name}: 0 proposals in {arm['cycles']} cycles; stopped by {last}")
         if arm["lengths_vary"]:
             lines.append(
@@ -275,6 +277,45 @@ def print_document(console: Console, document: Document) -> None:
     console.print(Text(verdict(document), style=style))
 
 
+WIDE = 100
+"""Columns from which the table by category has all of its columns."""
+BY_CATEGORY = (
+    "category", "arm", "identical", "first", "depth", "acc/proposed", "sha256", "tok/s", "speed-up",
+    "",
+)  # fmt: skip
+
+
+def category_rows(found: Sequence[Document]) -> list[list[str]]:
+    """Rows of the table of `BY_CATEGORY`."""
+    return [
+        [
+            one_line(figures["category"], 20),
+            visible(figures["arm"]),
+            f"{figures['identical']}/{figures['prompts']}",
+            "-" if figures["first_divergence"] is None else f"#{figures['first_divergence']}",
+            number(figures["mean_depth"]),
+            number(figures["accept_rate"], 3),
+            figures["ids_sha256"][:8],
+            number(figures["tokens_per_s"], 0),
+            *speed(figures["speedup"]),
+        ]
+        for figures in found
+    ]
+
+
+def print_categories(console: Console, found: Sequence[Document]) -> None:
+    """The table by category, without ids and their rate where it would be too wide."""
+    if not found:
+        return
+    columns, rows = list(BY_CATEGORY), category_rows(found)
+    if console.width < WIDE:
+        for at in sorted(map(BY_CATEGORY.index, ("sha256", "tok/s")), reverse=True):
+            columns.pop(at)
+            rows = [[*row[:at], *row[at + 1 :]] for row in rows]
+    console.print(Text("\nby category"))
+    console.print(make_table(columns, rows))
+
+
 def counts(documents: Sequence[Document]) -> str:
     """`4 identical, 1 diverged`."""
     found = summary(documents)
@@ -282,27 +323,8 @@ def counts(documents: Sequence[Document]) -> str:
     return ", ".join(shown)
 
 
-def markdown(documents: Sequence[Document]) -> str:
-    """The same for a file."""
-    lines = ["# ds4tui ab", "", f"{counts(documents)} (exit code {exit_code(documents)})", ""]
-    for document in documents:
-        lines += [f"## {escaped(heading(document))}", "", f"**{escaped(verdict(document))}**", ""]
-        for columns, rows in (
-            (IDENTITY, identity_rows(document)),
-            (WORK, work_rows(document)),
-        ):
-            lines += [table_line(columns), table_line(["---"] * len(columns))]
-            lines += [*(table_line(row) for row in rows), ""]
-        lines += [*(f"- {escaped(line.strip())}" for line in findings(document)), ""]
-        model = document["model"]
-        if model:
-            lines += [f"Model: {escaped(str(model['name']))}, sha256 {model['sha256']}", ""]
-        shown = [f"{k} {v}" for k, v in (*document["environment"].items(),)]
-        lines += [escaped(f"Environment: {', '.join(shown)}"), ""]
-    return "\n".join(lines)
-
-
 def table_line(cells: Sequence[str]) -> str:
+    """One row of a Markdown table."""
     return f"| {' | '.join(escaped(cell) for cell in cells)} |"
 
 

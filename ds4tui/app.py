@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import ClassVar, cast
 
@@ -13,16 +14,26 @@ from textual.types import AnimationLevel
 from ds4tui.commands import KeyCommands
 from ds4tui.config import UiConfig
 from ds4tui.controller import NO_CHOICES, Changes, Controller
-from ds4tui.exports import write_export
+from ds4tui.exports import report_of, write_export, write_run
+from ds4tui.hangup import HUNG_UP, LOOK_SECONDS, TERMINATED, on_signal, terminal_is_gone
 from ds4tui.keys import KeyTable
 from ds4tui.link import EngineLink, ReplayLink
 from ds4tui.marks import choose
-from ds4tui.options import RunOptions
+from ds4tui.options import Rendering, RunOptions
 from ds4tui.run_actions import RunActions
+from ds4tui.run_record import RunRecord
+from ds4tui.screens.cycle import CycleScreen
+from ds4tui.screens.drift import DriftScreen
+from ds4tui.screens.economics import EconomicsScreen
 from ds4tui.screens.help import HelpScreen
+from ds4tui.screens.instrument import Instrument
+from ds4tui.screens.matrix import MatrixScreen
 from ds4tui.screens.playground import Playground
 from ds4tui.screens.prompt_editor import PromptEditor
+from ds4tui.screens.runs import RunsScreen
+from ds4tui.screens.sweep import SweepScreen
 from ds4tui.themes import THEMES, next_theme
+from ds4tui.trace_store import TraceStore, traces_folder
 from ds4tui.widgets.token_stream import TokenStream
 from engine.events import RunStarted
 from engine.process import EngineProcess
@@ -30,8 +41,16 @@ from engine.settings import Prompt
 from engine.text import visible
 from engine.trace import TraceWriter, read_trace
 
-SCREENS: tuple[tuple[str, str], ...] = (("1", "Play"),)
-"""(key, name) of the screens that there are, for row 1."""
+INSTRUMENTS: tuple[type[Instrument], ...] = (
+    Playground,
+    CycleScreen,
+    DriftScreen,
+    MatrixScreen,
+    EconomicsScreen,
+    SweepScreen,
+    RunsScreen,
+)
+"""The numbered screens."""
 
 SEVERITIES = {"error": "error", "warning": "warning"}
 
@@ -42,6 +61,8 @@ class Ds4App(RunActions):
     Args:
         controller: not started yet.
         model_name: what row 2 calls the model; "" takes it from the files.
+        store: keeps the last runs on disk; None keeps none.
+        rendering: of the prompts of a set that is opened.
     Raises:
         Ds4Error: when the configuration binds a key to an action that there is not.
     """
@@ -51,61 +72,112 @@ class Ds4App(RunActions):
     COMMANDS = {KeyCommands}  # noqa: RUF012  # declared so by Textual
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(kind.KEY, f"open('{kind.KEY}')", f"Screen {kind.NAME}", id=f"screen_{kind.KEY}")
+            for kind in INSTRUMENTS
+        ),
+        Binding("e", "export", "Export: transcript, events, figures, picture", id="export"),
+        Binding("Y", "report", "Report for a maintainer: file and clipboard", id="report"),
+        Binding("o", "open_it", "Model files and settings, or open a file", id="open"),
         Binding("t", "theme", "Theme: dark, light, high contrast", id="theme"),
         Binding("question_mark", "help", "This help", id="help", key_display="?"),
         Binding("q", "quit", "Quit", id="quit"),
     ]
 
     def __init__(
-        self, controller: Controller, config: UiConfig | None = None, model_name: str = ""
+        self,
+        controller: Controller,
+        config: UiConfig | None = None,
+        model_name: str = "",
+        rendering: Rendering | None = None,
+        store: TraceStore | None = None,
     ) -> None:
         super().__init__()
+        self.store = store or TraceStore(None)
         self.controller = controller
         self.config = config or UiConfig()
         self.marks = choose(self.config.ascii)
         self.model_name = model_name
-        self.screen_names = SCREENS
-        lists = (TokenStream.BINDINGS, Playground.BINDINGS, RunActions.BINDINGS, self.BINDINGS)
+        self.rendering = rendering or Rendering()
+        self.screen_names = tuple((kind.KEY, kind.NAME) for kind in INSTRUMENTS)
+        lists = {"tokens": TokenStream.BINDINGS, "run": RunActions.BINDINGS, "": self.BINDINGS}
+        lists |= {kind.NAME.lower(): kind.BINDINGS for kind in INSTRUMENTS}
         self.table = KeyTable(lists, self.config.keys)
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self.config.theme
         self.animation_level = cast(AnimationLevel, self.config.animation)
-        self.playground = Playground(controller)
+        self.instruments = {kind.KEY: kind(controller) for kind in INSTRUMENTS}
+
+    @property
+    def instrument(self) -> Instrument:
+        """The screen that is shown, below whatever is open over it."""
+        shown = (screen for screen in self.screen_stack if isinstance(screen, Instrument))
+        return next(shown, self.instruments["1"])
+
+    @property
+    def playground(self) -> Playground:
+        """Screen 1."""
+        return cast(Playground, self.instruments["1"])
 
     def on_mount(self) -> None:
         """Show the playground at once; load the engine after the first paint."""
         self.set_keymap(self.table.remapped)
+        for instrument in self.instruments.values():
+            self.install_screen(instrument, f"instrument-{instrument.KEY}")
         self.push_screen(self.playground)
         self.call_after_refresh(self._begin)
+        if not self.is_headless:
+            on_signal("SIGHUP", self._hung_up)
+            on_signal("SIGTERM", lambda: self.exit(TERMINATED))
+            self.set_interval(LOOK_SECONDS, self._look_at_terminal)
 
     def _begin(self) -> None:
         self.controller.start()
-        self.playground.draw_bars()
+        self.instrument.draw_bars()
         self.set_interval(1 / self.config.fps, self.drain)
 
     def on_unmount(self) -> None:
-        """End the engine with the interface."""
+        """End the engine with the interface; what came from it until now is still recorded."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self.controller.drain()
         self.controller.close()
+        self.store.close()
+
+    def _look_at_terminal(self) -> None:
+        if terminal_is_gone():
+            self._hung_up()
+
+    def _hung_up(self) -> None:
+        """There is nobody left to draw for, and drawing could wait for ever."""
+        self._leave()
+        os._exit(HUNG_UP)
 
     def drain(self) -> None:
         """Take over what the engine sent since the last frame."""
         changes = self.controller.drain()
+        newest = self.controller.newest
+        if changes.ended and newest is not None and self.controller.player is None:
+            self.store.save(newest)
+        problem = self.store.problem()
+        if problem:
+            changes.notices.append(("warning", problem))
         if changes:
             self.show(changes)
 
     def show(self, changes: Changes) -> None:
         """Let the screens draw what changed."""
-        if not self.playground.is_mounted:
-            return
-        self.playground.sync(changes)
+        for instrument in self.instruments.values():
+            instrument.receive(changes)
         for level, text in changes.notices:
             severity = SEVERITIES.get(level, "information")
             self.notify(visible(text), severity=severity, markup=False)  # type: ignore[arg-type]
         rendered = self.controller.rendered
         if changes.rendered and rendered is not None and isinstance(self.screen, PromptEditor):
             self.screen.show_rendered(rendered, self.controller.token_bytes)
-        if changes.state or changes.record or changes.ended or changes.parted:
+        if changes.state or changes.record or changes.ended or changes.parted or changes.suite:
             self.refresh_bindings()
 
     # What keys, palette and mouse share
@@ -114,18 +186,19 @@ class Ds4App(RunActions):
         """The key of each action as it is bound now."""
         return self.table.shown
 
-    def _owner(self, name: str) -> DOMNode:
-        """Who does an action: the pane with the focus, the playground or the app."""
+    def _owner(self, name: str) -> DOMNode | None:
+        """Who does an action: what has the focus, the screen shown or the app; None = nobody."""
         action = parse(self.table.action(name))[1]
-        for node in (self.playground.focused, self.playground):
+        for node in (self.instrument.focused, self.instrument, self):
             if node is not None and hasattr(node, f"action_{action}"):
                 return node
-        return self
+        return None
 
     def can(self, name: str) -> bool:
         """An action can act now."""
         _, action, parameters = parse(self.table.action(name))
-        return bool(self._owner(name).check_action(action, parameters))
+        owner = self._owner(name)
+        return owner is not None and bool(owner.check_action(action, parameters))
 
     def act(self, name: str) -> None:
         """Do what the key of an action does."""
@@ -134,7 +207,13 @@ class Ds4App(RunActions):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can act now."""
-        return self.can_run(action, parameters)
+        hooks = {
+            "export": self.instrument.can_export,
+            "report": self.instrument.can_report,
+            "open_it": self.instrument.can_open,
+        }
+        hook = hooks.get(action)
+        return hook() if hook is not None else self.can_run(action, parameters)
 
     def copy(self, text: str, name: str, what: str) -> None:
         """Put text on the clipboard and in a file, and say so."""
@@ -145,6 +224,48 @@ class Ds4App(RunActions):
         except OSError as error:
             where = f"no file was written: {error.strerror}"
         self.notify(f"copied {what}, {len(text)} characters; {where}", markup=False)
+
+    def export_run(self, record: RunRecord | None) -> None:
+        """Write the files of a run and a picture of the screen, and say where."""
+        picture = self.export_screenshot()
+        name = self.instrument.NAME.lower()
+        try:
+            paths = write_run(record or RunRecord(), picture, name)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self.notify(f"nothing exported: {reason}", severity="error", markup=False)
+            return
+        files = ", ".join(path.name for path in paths)
+        self.notify(visible(f"exported {files} to {paths[0].parent}"), markup=False)
+
+    def report_run(self, record: RunRecord | None) -> None:
+        """Copy the report of a run, and write it to a file."""
+        text = report_of(record) if record is not None else None
+        if text is None or record is None or record.started is None:
+            self.notify("no report: the run has not ended", severity="warning", markup=False)
+            return
+        self.copy(text, f"run-{record.started.run_id}-report.md", "the report")
+
+    def open_screen(self, key: str) -> None:
+        """Show a numbered screen."""
+        if key != self.instrument.KEY:
+            self.switch_screen(f"instrument-{key}")
+
+    def action_open(self, key: str) -> None:
+        """Show a numbered screen."""
+        self.open_screen(key)
+
+    def action_export(self) -> None:
+        """Export what the screen shows."""
+        self.instrument.export()
+
+    def action_report(self) -> None:
+        """Report what the screen shows."""
+        self.instrument.report()
+
+    def action_open_it(self) -> None:
+        """Open what the screen opens."""
+        self.instrument.open_it()
 
     def action_theme(self) -> None:
         """The next theme."""
@@ -182,6 +303,7 @@ def controller_for(options: RunOptions) -> Controller:
         settings=options.settings,
         prompts=options.prompts,
         recorder=TraceWriter(options.trace).write if options.trace else None,
+        set_name=options.set_name,
     )
 
 
@@ -192,6 +314,8 @@ def run_app(options: RunOptions) -> int:
         Ds4Error: before anything is drawn.
     """
     name = "embedded" if options.embedded else ""
-    app = Ds4App(controller_for(options), options.config, name)
+    store = TraceStore(traces_folder())
+    app = Ds4App(controller_for(options), options.config, name, options.rendering, store)
     app.run()
-    return app.return_code or 0
+    found = app.return_value if isinstance(app.return_value, int) else 0
+    return found or app.return_code or 0

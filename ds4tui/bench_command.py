@@ -44,6 +44,12 @@ class BenchOptions:
 
 def bench_options(args: Namespace) -> BenchOptions:
     """Read and check the command line."""
+    if args.layers is not None:
+        raise Ds4Error(
+            "Contradictory options",
+            f"--layers is {args.layers}, and there is no --synthetic whose layers these would be.",
+            "Give --synthetic v4-flash-q2 too.",
+        )
     files, _ = options.engine_files(args)
     check_names("--numerics", (args.numerics,), NUMERICS_AVAILABLE)
     if args.commit is not None:
@@ -57,7 +63,7 @@ def bench_options(args: Namespace) -> BenchOptions:
     request = CostRequest(
         cast(Numerics, args.numerics),
         cast(Policy, args.commit or "direct"),
-        tuple(parse_int("--depths", part) for part in args.depths.split(",")),
+        tuple(parse_int("--depths", part) for part in (args.depths or "512").split(",")),
         parse_int("--repeat", args.repeat),
         parse_int("--seed", args.seed),
     )

@@ -90,6 +90,8 @@ def _add_run_options(parser: argparse.ArgumentParser, confidences: str = "store"
     add("--dspark-strict", action="store_true", help="the same as --commit strict")
     add("--dspark-confidence", dest="confidence", action=confidences, metavar="F",
         help="threshold, 0 = no gate (default: the drafter's own)")  # fmt: skip
+    add("--arm", action="append", default=[], metavar="SPEC", help="one DSpark arm: a comma list "
+        "of commit=, confidence=, draft-max=, mtp=FILE")  # fmt: skip
     add("--draft-max", metavar="N", help="most drafts of a block")
     add("--no-markov", action="store_true", help="leave out the drafter's Markov bias")
     add = parser.add_argument_group("diagnosis").add_argument
@@ -123,8 +125,6 @@ def _ab_parser() -> _Parser:
     )
     _add_run_options(parser)
     add = parser.add_argument_group("comparison").add_argument
-    add("--arm", action="append", default=[], metavar="SPEC", help="one DSpark arm: a comma list "
-        "of commit=, confidence=, draft-max=, mtp=FILE")  # fmt: skip
     add("--controls", action="store_true", help="run every arm twice")
     add("--repeat", default="1", metavar="N", help="run N times; ids must agree, speed is the "
         "median")  # fmt: skip
@@ -139,7 +139,8 @@ def _matrix_parser() -> _Parser:
     parser = _parser(
         "matrix",
         "Every numerics and commit policy over the lines of --prompts (default: the demo set).\n"
-        "--dspark-confidence may repeat; --numerics and --commit restrict the cells. Exit code 0:\n"
+        "--dspark-confidence may repeat, and every --arm is run by every policy; --numerics and\n"
+        "--commit restrict the cells. Exit code 0:\n"
         "every cell that must be identical is, with equal states after every cycle, 1: one is\n"
         "not, 2: an error, or the verdict is withheld.",
     )
@@ -162,7 +163,11 @@ def _bench_parser() -> _Parser:
     add = parser.add_argument_group("bench").add_argument
     add("--numerics", metavar="split|invariant", help="pairing of kernels (default split, as ds4)")
     add("--commit", metavar="POLICY", help="policy whose commits are measured (default direct)")
-    add("--depths", default="512", metavar="P1,P2", help="tokens before the steps (default 512)")
+    add("--depths", metavar="P1,P2", help="tokens before the steps (default 512); with "
+        "--synthetic, shares of the accepted depths 1, 2, ... (default: mean 3.3)")  # fmt: skip
+    add("--synthetic", metavar="NAME", help="measure a full-size model of random weights on the "
+        "GPU instead of files: v4-flash-q2")  # fmt: skip
+    add("--layers", metavar="N", help="layers of the synthetic model (default 43)")
     add("--repeat", default="30", metavar="N", help="turns (default 30)")
     add("--seed", metavar="N", help="seed of the tokens and of the order of the steps (default 0)")
     add("--json", metavar="FILE", help="write the result as JSON, - = standard output")
@@ -203,6 +208,10 @@ def _matrix(argv: Sequence[str]) -> int:
 
 def _bench(argv: Sequence[str]) -> int:
     args = _bench_parser().parse_args(argv)
+    if args.synthetic is not None:
+        from ds4tui.synthetic_command import bench_synthetic  # brings in rich
+
+        return bench_synthetic(args)
     from ds4tui.bench_command import bench  # brings in rich; it loads the engine itself
 
     return bench(args)

@@ -16,9 +16,14 @@ COMMANDS = (
     ("slow", "run: Play in slow motion"),
     ("slower", "run: Play slower"),
     ("faster", "run: Play faster"),
+    ("step", "replay: Step a cycle on"),
+    ("step_back", "replay: Step a cycle back"),
+    ("seek", "replay: Go to index"),
     ("prompt", "prompt: Edit prompt and switches"),
     ("next_prompt", "prompt: Run next of the set"),
     ("previous_prompt", "prompt: Run previous of the set"),
+    ("run_all", "run: Run the whole set"),
+    ("all_cells", "run: Run all numerics and policies on this prompt"),
     ("policy", "knobs: Turn commit policy"),
     ("policy_back", "knobs: Turn commit policy back"),
     ("numerics", "knobs: Turn numerics of the next run"),
@@ -37,12 +42,22 @@ COMMANDS = (
     ("other_arm", "tokens: Show other arm"),
     ("maximise", "view: Maximise pane or box"),
     ("flip", "view: Flip box"),
+    ("screen_1", "screen: Open playground"),
+    ("screen_2", "screen: Open cycle inspector"),
+    ("screen_3", "screen: Open drift"),
+    ("screen_4", "screen: Open matrix"),
+    ("screen_5", "screen: Open economics"),
+    ("screen_6", "screen: Open sweep"),
+    ("screen_7", "screen: Open runs"),
     ("theme", "view: Change theme"),
     ("copy", "export: Copy pane or box"),
+    ("export", "export: Write transcript, events, figures, picture"),
+    ("report", "export: Write report for a maintainer"),
+    ("open", "app: Open model files and settings, or a file"),
     ("help", "help: Show keys, marks and words"),
     ("quit", "app: Quit"),
 )
-"""(binding id, palette entry)."""
+"""(binding id, palette entry); a screen's own keys are added with their descriptions."""
 
 
 class KeyCommands(Provider):
@@ -50,7 +65,11 @@ class KeyCommands(Provider):
 
     def _entries(self) -> list[tuple[str, str]]:
         app = cast("Ds4App", self.app)
-        return [(name, text) for name, text in COMMANDS if app.can(name)]
+        table, named = app.table, dict(COMMANDS)
+        area = app.instrument.NAME.lower()
+        for name in table.by_area[area]:
+            named.setdefault(name, f"{area}: {table.binding(name).description}")
+        return [(name, text) for name, text in named.items() if app.can(name)]
 
     async def discover(self) -> Hits:
         """Everything that can act."""

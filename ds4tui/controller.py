@@ -10,72 +10,53 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ds4tui.link import EngineLink
+from ds4tui.changes import Changes as Changes  # what `drain` answers with
+from ds4tui.knobs_now import NO_CHOICES as NO_CHOICES
+from ds4tui.knobs_now import Choices as Choices
+from ds4tui.knobs_now import knobs_of, next_confidence
+from ds4tui.link import EngineLink, ReplayLink
 from ds4tui.options import PromptEntry
 from ds4tui.paint.panes import LoadStep
 from ds4tui.playback import Playback, is_playable
-from ds4tui.run_record import ArmRecord, RunRecord
+from ds4tui.run_record import RunRecord, is_same, newest_of
 from ds4tui.run_state import RunState
+from ds4tui.suite_record import SuiteRecord, begin
 from engine.errors import Ds4Error
 from engine.events import (
     ArmFinished,
+    CostMeasured,
     Diverged,
     EngineReady,
     Event,
     LoadProgress,
+    MeasuringFinished,
     Notice,
     PromptRendered,
     RunFailed,
     RunFinished,
     RunStarted,
+    SuiteFinished,
+    SuiteStarted,
     TokensCommitted,
     TokenText,
 )
 from engine.paths import Numerics, Policy
-from engine.process import Cancel, Pause, Render, Resume, Run, Stop, Turn
+from engine.process import Cancel, Measure, Pause, Render, Resume, Run, RunSuite, Stop, Turn
 from engine.settings import (
-    NUMERICS_AVAILABLE,
-    POLICIES_AVAILABLE,
     Knobs,
     Prompt,
     RunRequest,
     Settings,
 )
 
-CONFIDENCES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Thresholds that `c` steps through: the ones of the sweep."""
+if TYPE_CHECKING:
+    from engine.costs import CostRequest
+    from engine.suite import SuiteRequest
+
 HISTORY = 100
-RUNS_KEPT = 20
-"""Runs of the session that stay in memory with their events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What the knobs can be turned to; empty in a recorded run."""
-
-    numerics: tuple[Numerics, ...] = NUMERICS_AVAILABLE
-    policies: tuple[Policy, ...] = POLICIES_AVAILABLE
-
-
-NO_CHOICES = Choices((), ())
-
-
-@dataclass(slots=True)
-class Changes:
-    """What a drain changed, for whoever draws."""
-
-    record: bool = False
-    tokens: bool = False
-    state: bool = False
-    parted: bool = False
-    ended: bool = False
-    rendered: bool = False
-    notices: list[tuple[str, str]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__)
 
 
 class Controller:
@@ -89,6 +70,7 @@ class Controller:
         choices: what the engine can do.
         recorder: gets every batch of events, for a trace.
         clock: seconds, monotonic.
+        set_name: what the set is called.
     """
 
     def __init__(
@@ -100,10 +82,12 @@ class Controller:
         choices: Choices | None = None,
         recorder: Callable[[Sequence[Event]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        set_name: str = "demo",
     ) -> None:
         self.prompt = prompt or Prompt("")
         self.settings = settings or Settings()
         self.prompts = tuple(prompts)
+        self.set_name = set_name
         self.choices = choices or Choices()
         self.history: list[str] = []
         self.state = RunState.IDLE
@@ -114,8 +98,14 @@ class Controller:
         self.rendered: PromptRendered | None = None
         self.token_bytes: dict[int, bytes] = {}
         self.playback: Playback | None = None
+        self.suites: dict[str, SuiteRecord] = {}
+        self.costs: list[CostMeasured] = []
+        self.is_measuring = False
+        self._suite: SuiteRecord | None = None
+        self._waiting_suite: SuiteRequest | None = None
         self._played: RunRecord | None = None
         self._record: RunRecord | None = None
+        self._chosen: RunRecord | None = None
         self._open: dict[str, RunRecord] = {}
         self._connect = connect
         self._link: EngineLink | None = None
@@ -128,13 +118,51 @@ class Controller:
 
     @property
     def record(self) -> RunRecord | None:
-        """The run shown: the one being replayed, else the newest."""
-        return self._played if self._played is not None else self._record
+        """The run shown: the one being replayed, else the one chosen, else the newest."""
+        return self._played if self._played is not None else self.kept
+
+    @property
+    def kept(self) -> RunRecord | None:
+        """The run shown when nothing is replayed."""
+        return self._chosen if self._chosen is not None else self._record
+
+    @property
+    def newest(self) -> RunRecord | None:
+        """The run that the engine is at, or was last at."""
+        return self._record
+
+    def open_run(self, record: RunRecord, arm: int | None = None) -> None:
+        """Show another run than the newest, until a run is begun that is not of a suite.
+
+        Args:
+            arm: the one to show beside plain; None = the one shown last.
+        """
+        self.end_playback()
+        if arm is not None:
+            record.choose(arm)
+        self._chosen = None if record is self._record else record
+
+    @property
+    def player(self) -> Playback | None:
+        """What the keys of time act on: slow motion, else the trace that is open."""
+        if self.playback is None and isinstance(self._link, ReplayLink):
+            return self._link.playback
+        return self.playback
 
     @property
     def shown_state(self) -> RunState:
         """The state that row 1 names."""
         return RunState.REPLAY if self.playback is not None else self.state
+
+    @property
+    def is_busy(self) -> bool:
+        """The engine does something that can be stopped: a run, a suite, a measurement."""
+        return self.state.is_busy or self._suite is not None or self.is_measuring
+
+    @property
+    def running_suite(self) -> SuiteRecord | None:
+        """The suite in progress."""
+        return self._suite
 
     @property
     def now(self) -> Knobs | None:
@@ -195,15 +223,67 @@ class Controller:
             self.close()
             self.start()
 
-    def _send_run(self) -> None:
+    @property
+    def can_begin(self) -> bool:
+        """The engine is loaded and idle."""
+        alive = self._link is not None and self._link.is_alive
+        return alive and self.ready is not None and not self.is_busy
+
+    @property
+    def can_run_suite(self) -> bool:
+        """A suite can be started, now or once the engine is loaded; it ends a run in progress."""
+        return bool(self.choices.numerics) and self._suite is None and not self.is_measuring
+
+    @property
+    def suite_waits(self) -> bool:
+        """A suite begins as soon as the engine is loaded."""
+        return self._waiting_suite is not None
+
+    def run_suite(self, request: SuiteRequest) -> None:
+        """Start a suite; it shows in `suites` by its kind, its newest run in `record`.
+
+        A run in progress is cancelled; an engine that has ended is loaded again first.
+        """
+        if not self.can_run_suite:
+            return
+        alive = self._link is not None and self._link.is_alive
+        self._waiting_suite, self._wants_run = request, False
+        if alive and self.ready is not None:
+            self._send_suite()
+        elif not alive or self.state is not RunState.LOADING:
+            self.close()
+            self.start()
+
+    def _send_suite(self) -> None:
         assert self._link is not None
-        self._wants_run = False
-        if self.state.is_busy:
-            self._link.send(Cancel())
+        assert self._waiting_suite is not None
+        request, self._waiting_suite = self._waiting_suite, None
+        self._begin()
+        self._link.send(RunSuite(request))
+
+    def measure(self, request: CostRequest) -> None:
+        """Measure what steps cost; the answers come as `costs`."""
+        if self.can_begin and self._link is not None:
+            self.end_playback()
+            self.costs = []
+            self.is_measuring = True
+            self.steps.pop("measuring", None)
+            self._link.send(Measure(request))
+
+    def _begin(self) -> None:
+        self.end_playback()
+        self._chosen = None
         self.failure = None
         self.state = RunState.PREFILL
         self.steps.pop("prefill", None)
-        at = self._prompt_index()
+
+    def _send_run(self) -> None:
+        assert self._link is not None
+        self._wants_run = False
+        if self.is_busy:
+            self._link.send(Cancel())
+        self._begin()
+        at = self.prompt_index
         request = RunRequest(
             prompt=self.prompt,
             settings=self.settings,
@@ -212,7 +292,8 @@ class Controller:
         )
         self._link.send(Run(request))
 
-    def _prompt_index(self) -> int | None:
+    @property
+    def prompt_index(self) -> int | None:
         """Where the prompt is in the set; None when it is not of the set."""
         at = self._prompt_at
         if at is not None and self.prompts[at].prompt == self.prompt:
@@ -222,8 +303,8 @@ class Controller:
 
     def pause(self) -> None:
         """Pause or resume the run, or slow motion."""
-        if self.playback is not None:
-            self.playback.pause(not self.playback.is_paused)
+        if self.player is not None:
+            self.player.pause(not self.player.is_paused)
         elif self._link is not None and self.state is RunState.PAUSED:
             self._link.send(Resume())
             self.state = RunState.DECODING
@@ -235,7 +316,7 @@ class Controller:
         """Stop the run, or end slow motion."""
         if self.playback is not None:
             self.end_playback()
-        elif self._link is not None and self.state.is_busy:
+        elif self._link is not None and self.is_busy:
             self._link.send(Stop())
 
     def render(self, prompt: Prompt) -> None:
@@ -267,21 +348,14 @@ class Controller:
         elif wanted is None:
             return
         elif knob == "policy" and policy is not None:
-            self._turn(replace(wanted, commit=policy))
+            self.take_knobs(replace(wanted, commit=policy))
         elif knob == "confidence":
-            self._turn(replace(wanted, confidence=self._next_confidence(wanted, step)))
+            gate = next_confidence(wanted.confidence, self.default_confidence, step)
+            self.take_knobs(replace(wanted, confidence=gate))
         elif knob == "block":
             most = wanted.draft_max or self.block_size
             most = max(1, min(self.block_size, most + step))
-            self._turn(replace(wanted, draft_max=None if most == self.block_size else most))
-
-    def _next_confidence(self, wanted: Knobs, step: int) -> float:
-        value = wanted.confidence if wanted.confidence is not None else self.default_confidence
-        current = 0.9 if value is None else value
-        beyond = [c for c in CONFIDENCES if (c > current if step > 0 else c < current)]
-        if not beyond:
-            return current
-        return beyond[0] if step > 0 else beyond[-1]
+            self.take_knobs(replace(wanted, draft_max=None if most == self.block_size else most))
 
     def next_policy(self, step: int = 1) -> Policy | None:
         """The policy that turning the knob would choose; None when there is no other."""
@@ -299,18 +373,25 @@ class Controller:
             return None
         return numerics[(numerics.index(self.settings.numerics) + 1) % len(numerics)]
 
-    def _turn(self, knobs: Knobs) -> None:
+    def take_knobs(self, knobs: Knobs) -> None:
+        """Take all knobs of the first DSpark arm; they act when a turned one would."""
         self.settings = replace(self.settings, dspark=(knobs, *self.settings.dspark[1:]))
+        if self._suite is not None:
+            return  # all runs of a suite have the same settings
         if self._link is not None and self.state.is_busy and self._record is not None:
             arm = next((n for n, a in enumerate(self._record.arms) if a.info.kind == "dspark"), 0)
             if arm:
                 self._link.send(Turn(arm, knobs))
 
+    def take_set(self, prompts: Sequence[PromptEntry], name: str) -> None:
+        """Step through another set from now on."""
+        self.prompts, self.set_name, self._prompt_at = tuple(prompts), name, None
+
     def choose_prompt(self, step: int) -> bool:
         """Take the next or previous prompt of the set; False when there is none."""
         if not self.prompts:
             return False
-        at = self._prompt_index()
+        at = self.prompt_index
         if at is None:
             at = self._prompt_at if self._prompt_at is not None else (-1 if step > 0 else 0)
         self._prompt_at = (at + step) % len(self.prompts)
@@ -320,14 +401,15 @@ class Controller:
     @property
     def can_slow(self) -> bool:
         """There is a run that has ended and committed something."""
-        record = self._record
-        return record is not None and not self.state.is_busy and is_playable(record.events)
+        record = self.kept
+        return record is not None and not self.is_busy and is_playable(record.events)
 
     def slow_motion(self) -> bool:
         """Play the finished run again, slowly; False when there is none."""
-        if self._record is None or not self.can_slow:
+        record = self.kept
+        if record is None or not self.can_slow:
             return False
-        self.playback = Playback(self._record.events, self._clock)
+        self.playback = Playback.slowly(record.events, self._clock)
         self._played = RunRecord(keep_events=False)
         return True
 
@@ -344,14 +426,39 @@ class Controller:
         before = self.shown_state
         if self._link is not None:
             events = self._link.poll()
+            if isinstance(self._link, ReplayLink):
+                self._rewind(self._link.playback)
             if events and self._recorder is not None:
                 self._record_events(events, changes)
             for event in events:
                 self._take(event, changes)
+            if isinstance(self._link, ReplayLink):
+                self._follow(self._link.playback, bool(events), changes)
         if self.playback is not None:
             self._play(changes)
         changes.state |= before is not self.shown_state
         return changes
+
+    def _rewind(self, trace: Playback) -> None:
+        """A jump back in a trace takes away what comes again."""
+        rewound = trace.take_rewind()
+        if rewound:
+            self._open.clear()
+        if rewound == "all":
+            self.runs, self.suites, self.costs = [], {}, []
+            self._suite = self._record = self._chosen = None
+
+    def _follow(self, trace: Playback, has_come: bool, changes: Changes) -> None:
+        """A trace's pauses are the run's; so is its end, where it was cut off."""
+        if trace.is_over and not has_come and self.is_busy:
+            self.state = RunState.CANCELLED
+            self._end_suite()
+            changes.ended = True
+            changes.notices.append(("warning", "The trace ends here, inside a run."))
+        elif self.state.is_busy and trace.is_paused:
+            self.state = RunState.PAUSED
+        elif self.state is RunState.PAUSED and not trace.is_paused:
+            self.state = RunState.DECODING
 
     def _record_events(self, events: Sequence[Event], changes: Changes) -> None:
         assert self._recorder is not None
@@ -365,16 +472,21 @@ class Controller:
     def _play(self, changes: Changes) -> None:
         assert self.playback is not None
         assert self._played is not None
-        for event in self.playback.poll():
+        events = self.playback.poll()
+        if self.playback.take_rewind():
+            self._played = RunRecord(keep_events=False)
+        for event in events:
             self._played.feed(event)
             changes.record |= isinstance(event, RunStarted)
             changes.tokens |= isinstance(event, TokensCommitted)
             changes.parted |= isinstance(event, Diverged)
-        if self.playback.is_over:
+        if self.playback.is_over and not self.playback.is_paused:
             self.end_playback()
             changes.record = True
 
     def _take(self, event: Event, changes: Changes) -> None:
+        if self._suite is not None:
+            self._suite.feed(event)
         match event:
             case LoadProgress():
                 self.steps[event.stage] = LoadStep(event.stage, event.done, event.total)
@@ -383,13 +495,30 @@ class Controller:
                 self.ready = event
                 self.state = RunState.IDLE
                 changes.state = True
-                if self._wants_run:
+                if self._waiting_suite is not None:
+                    self._send_suite()
+                elif self._wants_run:
                     self._send_run()
             case PromptRendered():
                 self.rendered = event
                 changes.rendered = True
             case RunFailed():
                 self._failed(event, changes)
+            case CostMeasured():
+                self.costs.append(event)
+                changes.costs = True
+            case MeasuringFinished():
+                self.is_measuring = False
+                changes.costs = changes.state = True
+            case SuiteStarted():
+                self._suite = begin(event, self.suites.get(event.kind))
+                self.suites[event.kind] = self._suite
+                changes.suite = changes.state = True
+            case SuiteFinished():
+                self._end_suite()
+                if self.state.is_busy:
+                    self.state = RunState.CANCELLED
+                changes.suite = changes.state = True
             case Notice() if not event.run_id:
                 changes.notices.append((event.level, event.text))
             case TokenText() if not event.run_id:
@@ -403,11 +532,18 @@ class Controller:
         if isinstance(event, RunStarted):
             self.end_playback()
             self._record = record
-            self.runs = [*self.runs, record][-RUNS_KEPT:]
+            others = [run for run in self.runs if not is_same(run, event)]
+            self.runs = newest_of([*others, record])
+            if self._suite is not None and event.suite_id == self._suite.started.suite_id:
+                self._suite.add(record)
+                changes.suite = True
+            else:
+                self._chosen = None
             self.state = RunState.PREFILL
             changes.record = True
         if isinstance(event, RunFinished):
             del self._open[event.run_id]
+            changes.suite |= self._suite is not None
         if record is not self._record:
             return  # the last words of a run that was dropped
         match event:
@@ -415,6 +551,9 @@ class Controller:
                 if self.state is RunState.PREFILL:
                     self.state = RunState.DECODING
                 changes.tokens = True
+            case Notice() if self._suite is not None:
+                if self._suite.is_news(event):
+                    changes.notices.append((event.level, event.text))
             case Notice() if len(record.arms) != 1:
                 # A plain run says so in its panes, every time.
                 changes.notices.append((event.level, event.text))
@@ -430,9 +569,16 @@ class Controller:
             case _:
                 pass
 
+    def _end_suite(self) -> None:
+        if self._suite is not None:
+            self._suite.is_over = True
+            self._suite = None
+
     def _failed(self, event: RunFailed, changes: Changes) -> None:
-        expected = self.state.is_busy or self.state is RunState.LOADING
+        expected = self.is_busy or self.state is RunState.LOADING
         self.state = RunState.FAILED
+        self.is_measuring = False
+        self._end_suite()
         self.end_playback()
         changes.state = changes.ended = True
         if self._link is not None and not self._link.is_alive:
@@ -446,27 +592,3 @@ class Controller:
         if self._record is not None and self._record.finished is None:
             self._record.feed(event)
             changes.tokens = True
-
-
-def knobs_of(arm: ArmRecord) -> Knobs:
-    """The knobs of an arm as they stand after everything that was turned during its run."""
-    info = arm.info
-    knobs: dict[str, str] = {}
-    for change in arm.changes:
-        knobs.update(change.settings)
-    commit = knobs.get("commit", info.commit or "direct")
-    confidence = knobs.get("confidence")
-    draft_max = knobs.get("draft_max")
-    return Knobs(
-        commit=commit,  # type: ignore[arg-type]  # the engine's own word for a policy
-        confidence=info.confidence if confidence is None else _float(confidence),
-        draft_max=info.draft_max if draft_max is None else _int(draft_max),
-    )
-
-
-def _float(text: str) -> float | None:
-    return None if text == "none" else float(text)
-
-
-def _int(text: str) -> int | None:
-    return None if text == "none" else int(text)

@@ -1,14 +1,22 @@
 """Files that the interface writes for the user: never over another one silently.
 
-Owns the folder and the names. Knows nothing of what is in them.
+Owns the folder, the names and what each file of a run holds. Knows no widgets.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import platformdirs
+
+from ds4tui.report import Document, RunEvents, ab_document
+from ds4tui.report_markdown import markdown
+from ds4tui.run_record import RunRecord
+from engine.text import visible
+from engine.trace import trace_text
 
 
 def exports_folder() -> Path:
@@ -39,3 +47,57 @@ def write_export(name: str, text: str, folder: Path | None = None) -> Path:
                 return path
             count += 1
             path = wished.with_stem(f"{wished.stem}-{count}")
+
+
+def document_of(record: RunRecord) -> Document | None:
+    """The run as the JSON document of `ds4tui ab`; None until it has ended with a verdict."""
+    ended = record.finished is not None and all(arm.finished for arm in record.arms)
+    if not ended or not record.arms or not record.events:
+        return None
+    return ab_document([RunEvents.of(list(record.events))])
+
+
+def report_of(record: RunRecord) -> str | None:
+    """The run as the Markdown of `ds4tui ab --report`; None until it has ended."""
+    document = document_of(record)
+    return None if document is None else markdown([document])
+
+
+def transcript(record: RunRecord) -> str:
+    """Prompt and every arm's text, with what identifies them; safe to print."""
+    started = record.started
+    if started is None:
+        return ""
+    lines = [f"prompt: {visible(started.prompt)}", ""]
+    for arm in record.arms:
+        name = visible(arm.info.name)
+        lines += [f"== {name} · {arm.info.numerics} · {len(arm.ids)} ids {arm.ids_hash}"]
+        lines += [visible("".join(arm.texts)), ""]
+    for arm in record.arms:
+        if arm.diverged is not None:
+            found = arm.diverged
+            left, right = record.label(found.left), record.label(found.right)
+            lines.append(f"{visible(arm.info.name)} parts at {found.index}: {left} / {right}")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def write_run(record: RunRecord, screenshot: str, screen: str) -> Sequence[Path]:
+    """Everything about a run as files: transcript, events, statistics, a picture of the screen.
+
+    Args:
+        screenshot: SVG.
+        screen: its name, for the file's.
+    Raises:
+        OSError: when one cannot be written.
+    """
+    started = record.started
+    run = f"run-{started.run_id}" if started is not None else "no-run"
+    texts = {f"{run}-{screen}.svg": screenshot}
+    if started is not None:
+        texts[f"{run}-transcript.txt"] = transcript(record)
+    if record.events:
+        texts[f"{run}-events.jsonl"] = trace_text(record.events)
+    document = document_of(record)
+    if document is not None:
+        texts[f"{run}-statistics.json"] = json.dumps(document, allow_nan=False, indent=1) + "\n"
+    return [write_export(name, text) for name, text in texts.items()]

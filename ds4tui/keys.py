@@ -16,7 +16,8 @@ from engine.errors import Ds4Error
 GROUPS = (
     (
         "run",
-        "run pause escape slow slower faster prompt next_prompt previous_prompt",
+        "run pause escape slow slower faster step_back step seek prompt "
+        "next_prompt previous_prompt run_all all_cells",
     ),
     (
         "knobs",
@@ -27,27 +28,34 @@ GROUPS = (
         "token_left token_right row_up row_down page_up page_down token_first token_last "
         "cycle_before cycle_after divergence drift token rejected sources together other_arm",
     ),
-    ("everywhere", "next_pane pane_before maximise flip copy theme help quit"),
+    (
+        "everywhere",
+        "screen_1 screen_2 screen_3 screen_4 screen_5 screen_6 screen_7 "
+        "next_pane pane_before maximise flip copy export report open theme help quit",
+    ),
 )
-"""Binding ids of the help, in groups."""
+"""Binding ids of the help, in groups; those of the other screens follow, a group a screen."""
 
 
 class KeyTable:
     """Bindings by id.
 
     Args:
-        lists: the `BINDINGS` of the classes that act.
+        lists: the `BINDINGS` of the classes that act, by the name of the screen or part.
         remapped: other keys by binding id, from the configuration.
     Raises:
         Ds4Error: for an id that no binding has.
     """
 
-    def __init__(self, lists: Iterable[Iterable[BindingType]], remapped: Mapping[str, str]) -> None:
+    def __init__(
+        self, lists: Mapping[str, Iterable[BindingType]], remapped: Mapping[str, str]
+    ) -> None:
         self._bindings: dict[str, Binding] = {}
-        for bindings in lists:
-            for binding in bindings:
-                if isinstance(binding, Binding) and binding.id:
-                    self._bindings[binding.id] = binding
+        self.by_area: dict[str, list[str]] = {}
+        for area, bindings in lists.items():
+            named = [b for b in bindings if isinstance(b, Binding) and b.id]
+            self._bindings.update({str(binding.id): binding for binding in named})
+            self.by_area[area] = [str(binding.id) for binding in named]
         for name in remapped:
             if name not in self._bindings:
                 near = difflib.get_close_matches(name, self._bindings, 1, 0.0)[0]
@@ -74,12 +82,22 @@ class KeyTable:
         """The action string of a binding."""
         return self._bindings[name].action
 
+    def groups(self) -> list[tuple[str, list[str]]]:
+        """(group, binding ids): those of `GROUPS`, then what else each screen has."""
+        groups = [(group, names.split()) for group, names in GROUPS]
+        known = {name for _, names in groups for name in names}
+        for area, names in self.by_area.items():
+            rest = [name for name in names if name not in known]
+            if rest:
+                groups.append((f"screen {area}", rest))
+        return groups
+
     def help(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
         """(group, (keys, what they do, id for the configuration)) of everything."""
         groups = []
-        for group, names in GROUPS:
+        for group, names in self.groups():
             entries = []
-            for name in names.split():
+            for name in names:
                 binding = self._bindings[name]
                 keys = self.remapped.get(name) or binding.key
                 shown = " ".join(map(_display, keys.split(",")))

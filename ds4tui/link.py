@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
+from ds4tui.playback import Playback, recorded
 from engine.events import EngineReady, Event, LoadProgress, RunStarted
 from engine.process import Cancel, Command, Pause, Quit, Resume, Run, Stop
 
@@ -34,7 +34,9 @@ class EngineLink(Protocol):
 
 
 class ReplayLink:
-    """Recorded events as an engine: a `Run` plays them again at the pace at which they came.
+    """The events of a trace as an engine; they begin to come with the first `Run`.
+
+    A `Run` after the end, or in the middle, plays the run at hand again from its start.
 
     Args:
         events: of one trace.
@@ -45,15 +47,11 @@ class ReplayLink:
     def __init__(
         self, events: Sequence[Event], clock: Callable[[], float], speed: float = 1.0
     ) -> None:
-        self._events = [e for e in events if not isinstance(e, LoadProgress | EngineReady)]
+        kept = [e for e in events if not isinstance(e, LoadProgress | EngineReady)]
         self._greeting = _greeting(events)
-        self._clock = clock
-        self._speed = speed
-        self._at = len(self._events)
-        self._plays = 0
-        self._elapsed_ns = 0.0
-        self._last = clock()
-        self._paused = False
+        self.playback = Playback(recorded(kept), clock, speed)
+        self.playback.is_paused = True
+        self.has_begun = False
         self.is_alive = False
 
     def start(self) -> None:
@@ -65,48 +63,26 @@ class ReplayLink:
         self.is_alive = False
 
     def send(self, command: Command) -> None:
-        """Play, pause, resume or stop; what would need an engine is ignored."""
-        self._advance()
+        """Play, pause, resume or go to the end; what would need an engine is ignored."""
         match command:
+            case Run() if not self.has_begun:
+                self.has_begun = True
+                self.playback.pause(False)
             case Run():
-                self._at, self._elapsed_ns, self._paused = 0, 0.0, False
-                self._plays += 1
-            case Pause():
-                self._paused = True
-            case Resume():
-                self._paused = False
+                self.playback.restart()
+            case Pause() | Resume():
+                self.playback.pause(isinstance(command, Pause))
             case Stop() | Cancel() | Quit():
-                self._at = len(self._events)
+                self.playback.finish()
             case _:
                 pass
 
     def poll(self) -> list[Event]:
         """Events whose time has come; at first that the engine is ready."""
-        self._advance()
         if self._greeting:
             greeting, self._greeting = self._greeting, []
             return greeting
-        first = self._at
-        if not self._events or first >= len(self._events):
-            return []
-        origin = self._events[0].t_ns
-        while self._at < len(self._events):
-            if self._events[self._at].t_ns - origin > self._elapsed_ns:
-                break
-            self._at += 1
-        due = self._events[first : self._at]
-        if self._plays > 1:
-            return [replace(event, run_id=f"{event.run_id}.{self._plays}") for event in due]
-        return due
-
-    def _advance(self) -> None:
-        now = self._clock()
-        if not self._paused:
-            passed = now - self._last
-            self._elapsed_ns += passed * self._speed * 1e9 if passed else 0.0
-        if self._speed == float("inf"):
-            self._elapsed_ns = float("inf")
-        self._last = now
+        return self.playback.poll()
 
 
 def _greeting(events: Sequence[Event]) -> list[Event]:

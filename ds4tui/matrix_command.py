@@ -18,8 +18,9 @@ from engine.errors import Ds4Error
 from engine.events import Event, LoadProgress, RunStarted, TokensCommitted
 from engine.paths import POLICIES, Numerics
 from engine.session import Engine, load_engine
-from engine.settings import EngineFiles, Knobs, check_names
-from engine.suite import NUMERICS, MatrixRequest, SuitePrompt, matrix_arms, matrix_events
+from engine.settings import EngineFiles, Knobs, check_names, parse_arm
+from engine.suite import NUMERICS, MatrixRequest, matrix_arms, suite_prompts
+from engine.text import one_line
 from engine.trace import TraceWriter
 
 
@@ -29,7 +30,6 @@ class MatrixOptions:
 
     files: EngineFiles
     request: MatrixRequest
-    labels: tuple[str, ...]
     trace: str | None
     json: str | None
     markdown: str | None
@@ -38,6 +38,8 @@ class MatrixOptions:
 def matrix_options(args: Namespace) -> MatrixOptions:
     """Read and check the command line."""
     files, embedded = options.engine_files(args)
+    arms = _arms(args)
+    files = options.with_drafters(files, arms)
     if not files.mtp:
         raise Ds4Error(
             "No drafter",
@@ -59,12 +61,14 @@ def matrix_options(args: Namespace) -> MatrixOptions:
     given = copy.copy(args)
     given.numerics = numerics[0]
     request = MatrixRequest(
-        tuple(SuitePrompt(entry.prompt, entry.category) for entry in entries),
-        options.run_settings(given, _arms(args)),
+        suite_prompts(entries),
+        options.run_settings(given, arms),
         numerics,
+        name=""
+        if args.prompts is None and options.prompt_of(args)
+        else options.set_name(args.prompts),
     )
-    labels = tuple(entry.id or entry.prompt.text for entry in entries)
-    return MatrixOptions(files, request, labels, args.trace, args.json, args.report)
+    return MatrixOptions(files, request, args.trace, args.json, args.report)
 
 
 def _arms(args: Namespace) -> tuple[Knobs, ...]:
@@ -75,9 +79,21 @@ def _arms(args: Namespace) -> tuple[Knobs, ...]:
     for confidence in dict.fromkeys(args.confidence or [None]):
         one = copy.copy(args)
         one.confidence = confidence
-        bases.append(options.base_knobs(one, "direct"))
+        base = options.base_knobs(one, "direct")
+        bases += [_base(spec, base) for spec in args.arm] or [base]
     policies = tuple(policy for policy in POLICIES if policy in asked)
     return matrix_arms(policies, bases)
+
+
+def _base(spec: str, base: Knobs) -> Knobs:
+    """What an `--arm` says beside the policy, which the matrix itself turns."""
+    if any(part.strip().startswith("commit=") for part in spec.split(",")):
+        raise Ds4Error(
+            "Contradictory options",
+            f'--arm has "{one_line(spec)}", and the matrix runs every arm by every policy.',
+            "Give --commit to restrict the policies.",
+        )
+    return parse_arm(spec, base)
 
 
 def _prompts(args: Namespace, embedded: bool) -> tuple[options.PromptEntry, ...]:
@@ -107,18 +123,17 @@ def matrix(args: Namespace) -> int:
     console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
     progress = Progress()
     trace = None if asked.trace is None else TraceWriter(asked.trace)
-    found = matrix_report.MatrixReport(asked.labels)
-    began, complete = (time.monotonic(), time.process_time()), False
+    found = matrix_report.MatrixReport()
+    began = (time.monotonic(), time.process_time())
     try:
         engine = load_engine(asked.files, lambda event: _show_loading(progress, event))
         _run(engine, asked, found, trace, progress)
-        complete = True
     finally:
         progress.clear()
         if trace is not None:
             trace.close()
         spent = (time.monotonic() - began[0], time.process_time() - began[1])
-        document = found.document(wall_s=spent[0], cpu_s=spent[1], complete=complete)
+        document = found.document(wall_s=spent[0], cpu_s=spent[1])
         _write(asked, document)
     assert document is not None
     matrix_text.print_document(console, document)
@@ -133,15 +148,13 @@ def _run(
     progress: Progress,
 ) -> None:
     where = ""
-    for event in matrix_events(
-        engine, asked.request, report=lambda event: _show_loading(progress, event)
-    ):
+    for event in asked.request.events(engine, report=lambda event: _show_loading(progress, event)):
         found.feed(event)
         if trace is not None:
             trace.write([event])
         match event:
             case RunStarted():
-                where = f"prompt {event.prompt_index + 1}/{len(asked.labels)} {event.cell}"
+                where = f"prompt {event.prompt_index + 1}/{len(asked.request.prompts)} {event.cell}"
             case TokensCommitted(arm=0):
                 progress.show(f"{where} #{event.index}")
             case _:

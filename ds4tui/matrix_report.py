@@ -1,94 +1,269 @@
 """The result of a matrix as JSON, schema `ds4tui.matrix/1`, made from the events alone.
 
-Owns the document's fields and what makes a matrix as required; `ds4tui.matrix_text` draws it. The
-two rules of `ds4tui.report` hold here too.
+Owns the document's fields, which run a cell's figures come from, and what makes a matrix as
+required; `ds4tui.matrix_text` draws it, and so does the matrix screen. The two rules of
+`ds4tui.report` hold here too.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from ds4tui.matrix_cells import CellRun, Place, cell_document
 from ds4tui.report import Document, RunEvents, ab_document
+from ds4tui.set_figures import by_category, work
 from engine import stats
-from engine.events import CycleFinished, Event, RunFinished, RunStarted, StateDrift
-from engine.verdict import must_be_identical
+from engine.events import (
+    ArmInfo,
+    CycleFinished,
+    Event,
+    LoadProgress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StateDrift,
+    SuiteFinished,
+    SuiteStarted,
+)
+from engine.text import one_line
 
 SCHEMA = "ds4tui.matrix/1"
-SHORT = 400
-"""Identity at this many tokens is reported beside that of the whole run."""
-TIMES = ("prefill", "decode", "draft", "verify", "replay", "commit")
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One run: all policies of one numerics on one prompt."""
-
-    document: Document
-    prompt_index: int
-    numerics: str
-    token_ns: list[list[float]]
-    compared: dict[int, int]
-    cycles: dict[int, int]
-
-    @property
-    def plain(self) -> Document:
-        """Arm 0."""
-        return self.document["arms"][0]  # type: ignore[no-any-return]
+CUT_SHORT = ("stop", "cancelled")
+"""Ends of arms whose run says nothing of a cell."""
 
 
 @dataclass(slots=True)
 class MatrixReport:
-    """Takes a matrix's events in order, keeps what the document needs.
+    """Takes the events of one matrix or set after the other, keeps what the document needs.
 
-    Args:
-        labels: a name per prompt.
+    A later suite over the same prompts with the same settings fills or replaces cells; any other
+    one starts anew.
     """
 
-    labels: Sequence[str]
-    _entries: list[_Entry] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    name: str = ""
+    order: list[str] = field(default_factory=list)
+    _limit: int = 0
+    _cells: tuple[str, ...] = ()
+    _settings: Document = field(default_factory=dict)
+    _infos: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _plain: dict[tuple[str, int], CellRun] = field(default_factory=dict)
+    _places: dict[str, dict[int, Place]] = field(default_factory=dict)
+    _documents: dict[str, Document] = field(default_factory=dict)
+    _plain_documents: dict[str, Document | None] = field(default_factory=dict)
+    _categories: dict[str, list[Document]] = field(default_factory=dict)
+    _stale: dict[str, None] = field(default_factory=dict)
     _events: list[Event] = field(default_factory=list)
     _compared: Counter[int] = field(default_factory=Counter)
 
+    # Taking events
+
     def feed(self, event: Event) -> None:
         """Take the next event."""
-        if isinstance(event, StateDrift):  # many, and only their number is needed
-            self._compared[event.arm] += 1
-            self._events += [event] if stats.differs(event) else []
-            return
-        self._events.append(event)
-        if isinstance(event, RunFinished):
-            self._take()
+        match event:
+            case SuiteStarted():
+                self._begin(event)
+            case SuiteFinished() | LoadProgress():
+                pass
+            case RunFailed():
+                self._drop()
+            case StateDrift():  # many, and only their number is needed
+                self._compared[event.arm] += 1
+                self._events += [event] if stats.differs(event) else []
+            case RunFinished():
+                self._events.append(event)
+                self._take()
+            case _:
+                if self._events and self._events[-1].run_id != event.run_id:
+                    self._drop()
+                self._events.append(event)
+                if isinstance(event, RunStarted):
+                    self._check(event)
 
-    def _take(self) -> None:
-        events, self._events = self._events, []
-        run = RunEvents.of(events)
-        started = next(event for event in events if isinstance(event, RunStarted))
-        cycles = Counter(event.arm for event in events if isinstance(event, CycleFinished))
-        self._entries.append(
-            _Entry(
-                ab_document([run]),
-                started.prompt_index,
-                started.cell,
-                [arm.token_ns for arm in run.arms],
-                dict(self._compared),
-                dict(cycles),
-            )
-        )
+    def _begin(self, event: SuiteStarted) -> None:
+        labels = [label for label, _ in event.prompts]
+        same = (labels, event.name, event.max_tokens) == (self.labels, self.name, self._limit)
+        if not same or not labels:
+            self._clear()
+            self.labels, self.name, self._limit = labels, event.name, event.max_tokens
+        self._cells = event.cells
+        known = set(self.order)
+        if known <= set(event.cells):
+            self.order = list(event.cells)
+        else:
+            self.order += [cell for cell in event.cells if cell not in known]
+
+    def _clear(self) -> None:
+        self._drop()
+        self.order, self._settings, self._infos = [], {}, {}
+        self._plain, self._places, self._documents = {}, {}, {}
+        self._plain_documents, self._categories = {}, {}
+        self._stale = {}
+
+    def _drop(self) -> None:
+        self._events = []
         self._compared.clear()
 
-    def document(self, *, wall_s: float, cpu_s: float, complete: bool) -> Document | None:
-        """Everything so far, None before the first run's end; `complete`: no run is missing."""
-        if not self._entries:
-            return None
-        first = self._entries[0].document
-        cells = [
-            _cell(entries, arm) for entries in self._by_numerics() for arm in _dspark(entries[0])
+    def names_of(self, started: RunStarted) -> dict[str, int]:
+        """The arm of each cell that a run of the suite fills."""
+        arms = [
+            arm
+            for arm, info in enumerate(started.arms)
+            if (info.kind, info.role) == ("dspark", "arm")
         ]
+        numerics = started.cell
+        cells = [cell for cell in self._cells if cell.startswith(f"{numerics} ")]
+        if len(cells) != len(arms):
+            cells = [f"{numerics} {started.arms[arm].name}" for arm in arms]
+        return dict(zip(cells, arms, strict=True))
+
+    def _check(self, started: RunStarted) -> None:
+        """Forget what was run with other settings or other knobs."""
+        settings = {k: v for k, v in started.settings if k not in _OF_A_RUN}
+        infos = {c: _identity(started.arms[arm]) for c, arm in self.names_of(started).items()}
+        others = any(self._infos.get(cell, info) != info for cell, info in infos.items())
+        if others or (self._settings and settings != self._settings):
+            order, events = list(self._cells), self._events
+            self._clear()
+            self.order, self._events = order, events
+        self._settings = settings
+        self._infos |= infos
+        while len(self.labels) <= started.prompt_index:  # a trace whose suite names no prompts
+            self.labels.append(one_line(started.prompt, 60))
+
+    def _take(self) -> None:
+        events, compared = self._events, dict(self._compared)
+        self._drop()
+        run = RunEvents.of(events)
+        started = run.started
+        ends = [end.reason for end in run.ends.values()]
+        if len(ends) < len(started.arms) or any(reason in CUT_SHORT for reason in ends):
+            return
+        cycles = Counter(event.arm for event in events if isinstance(event, CycleFinished))
+        index = started.prompt_index
+        found = CellRun(
+            ab_document([run]),
+            index,
+            started.cell,
+            [arm.token_ns for arm in run.arms],
+            compared,
+            dict(cycles),
+        )
+        self._plain[started.cell, index] = found
+        self._plain_documents.pop(started.cell, None)
+        for cell, arm in self.names_of(started).items():
+            if cell not in self.order:
+                self.order.append(cell)
+            self._places.setdefault(cell, {})[index] = (found, arm)
+            self._stale.setdefault(cell)
+            self._categories.pop(cell, None)
+
+    # Giving figures
+
+    def has(self, cell: str, prompt_index: int) -> bool:
+        """A cell's run on a prompt is finished."""
+        return prompt_index in self._places.get(cell, {})
+
+    @property
+    def is_complete(self) -> bool:
+        """Every cell is filled on every prompt."""
+        count = len(self.labels)
+        return all(len(self._places.get(cell, {})) == count for cell in self.order) and bool(count)
+
+    @property
+    def numerics(self) -> list[str]:
+        """Every numerics that has a plain run, in order."""
+        return list(dict.fromkeys(numerics for numerics, _ in self._plain))
+
+    @property
+    def is_stale(self) -> bool:
+        """Figures of some cell are older than its runs."""
+        return bool(self._stale)
+
+    def refresh(self, seconds: float = 0.0) -> None:
+        """Bring the figures of one cell up to date, and of more while so much time is left.
+
+        Those that wait longest come first; an interval takes some milliseconds.
+        """
+        until = time.monotonic() + seconds
+        while self._stale:
+            self.cell(next(iter(self._stale)))
+            if time.monotonic() >= until:
+                break
+
+    def cell(self, name: str) -> Document | None:
+        """The figures of a cell, up to date; None without a run."""
+        if name in self._stale:
+            self._documents[name] = cell_document(name, self._sorted(name))
+            del self._stale[name]
+        return self._documents.get(name)
+
+    def latest(self, name: str) -> Document | None:
+        """The figures of a cell as they were last brought up to date."""
+        return self._documents.get(name)
+
+    def run(self, cell: str, prompt_index: int) -> Document | None:
+        """A cell's arm on one prompt."""
+        place = self._places.get(cell, {}).get(prompt_index)
+        return None if place is None else place[0].document["arms"][place[1]]
+
+    def plain_run(self, numerics: str, prompt_index: int) -> Document | None:
+        """The plain arm of one numerics on one prompt."""
+        found = self._plain.get((numerics, prompt_index))
+        return None if found is None else found.plain
+
+    def plain(self, numerics: str) -> Document | None:
+        """Plain decode of one numerics over all prompts; None without a run."""
+        if numerics not in self._plain_documents:
+            self._plain_documents[numerics] = self._plain_document(numerics)
+        return self._plain_documents[numerics]
+
+    def _plain_document(self, numerics: str) -> Document | None:
+        found = sorted(
+            (index, run) for (name, index), run in self._plain.items() if name == numerics
+        )
+        runs = [run for _, run in found]
+        if not runs:
+            return None
+        return {
+            "numerics": numerics,
+            "prompts": len(runs),
+            **work([run.arm(0) for run in runs]),
+        }
+
+    def _sorted(self, cell: str) -> list[Place]:
+        return [place for _, place in sorted(self._places.get(cell, {}).items())]
+
+    def categories(self, cell: str) -> list[Document]:
+        """A cell's figures by category; none when no prompt has one."""
+        if cell not in self._categories:
+            runs = [run.arm(arm) for run, arm in self._sorted(cell)]
+            self._categories[cell] = by_category([(cell, runs)])
+        return self._categories[cell]
+
+    def totals(self) -> Document:
+        """What must be identical and is, what may diverge and does, over the cells' figures."""
+        cells = [found for name in self.order if (found := self.latest(name))]
         required = [cell for cell in cells if cell["must_be_identical"]]
+        free = [cell for cell in cells if not cell["must_be_identical"]]
         verdicts = [cell["as_required"] for cell in required]
-        known: bool | None = True if complete and None not in verdicts else None
+        known: bool | None = True if self.is_complete and None not in verdicts else None
+        return {
+            "as_required": False if False in verdicts else known,
+            "required": _count(required),
+            "may_diverge": _count(free),
+        }
+
+    def document(self, *, wall_s: float, cpu_s: float | None = None) -> Document | None:
+        """Everything so far, None before the first run's end."""
+        if not self._plain:
+            return None
+        runs = self._alive()
+        first = runs[0].document
+        cells = [found for name in self.order if (found := self.cell(name))]
         shared = {k: v for k, v in first["settings"].items() if k not in _PER_CELL}
         return {
             "schema": SCHEMA,
@@ -98,42 +273,49 @@ class MatrixReport:
             "settings": shared,
             "wall_s": wall_s,
             "cpu_s": cpu_s,
-            "complete": complete,
-            "as_required": False if False in verdicts else known,
-            "required": _count(required),
-            "may_diverge": _count([cell for cell in cells if not cell["must_be_identical"]]),
+            "complete": self.is_complete,
+            **self.totals(),
             "cells": cells,
-            "plain": [_plain(entries) for entries in self._by_numerics()],
-            "prompts": [self._prompt(index) for index in self._indexes()],
-            "withheld": _withheld(self._entries),
+            "plain": [self.plain(numerics) for numerics in self.numerics],
+            "prompts": [self._prompt(index) for index in sorted({i for _, i in self._plain})],
+            "categories": [found for cell in self.order for found in self.categories(cell)],
+            "withheld": self.withheld(),
+            "set": self.name,
         }
 
-    def _by_numerics(self) -> list[list[_Entry]]:
-        names = dict.fromkeys(entry.numerics for entry in self._entries)
-        return [[entry for entry in self._entries if entry.numerics == name] for name in names]
+    def withheld(self) -> str:
+        """Why a verdict is withheld."""
+        return next((r.document["withheld"] for r in self._alive() if r.document["withheld"]), "")
 
-    def _indexes(self) -> list[int]:
-        return list(dict.fromkeys(entry.prompt_index for entry in self._entries))
+    def _alive(self) -> list[CellRun]:
+        """Runs that some figure comes from, each once, by prompt."""
+        placed = [run for places in self._places.values() for run, _ in places.values()]
+        found = {id(run): run for run in (*self._plain.values(), *placed)}
+        return sorted(found.values(), key=lambda run: run.prompt_index)
 
     def _prompt(self, index: int) -> Document:
         """One prompt: what plain said in each numerics, and every cell's arm."""
-        entries = [entry for entry in self._entries if entry.prompt_index == index]
-        plain = {entry.numerics: entry.plain for entry in entries}
+        runs = {name: run for (name, i), run in self._plain.items() if i == index}
+        plain = {name: run.plain for name, run in runs.items()}
+        head = next(iter(runs.values())).document
         return {
             "label": self.labels[index],
-            "category": entries[0].document["category"],
-            **entries[0].document["prompt"],
+            "category": head["category"],
+            **head["prompt"],
             "plain": {name: _kept(arm, "ids") for name, arm in plain.items()},
-            "numerics_part_at": _parts_at([arm["ids"] for arm in plain.values()]),
+            "numerics_part_at": parts_at([arm["ids"] for arm in plain.values()]),
             "runs": [
-                {"cell": _name(entry, arm), **_kept(entry.document["arms"][arm])}
-                for entry in entries
-                for arm in _dspark(entry)
+                {"cell": cell, **_kept(arm)}
+                for cell in self.order
+                if (arm := self.run(cell, index)) is not None
             ],
         }
 
 
 _PER_CELL = ("numerics", "commit", "confidence")
+"""Settings of a run that are a cell's, not the matrix's."""
+_OF_A_RUN = (*_PER_CELL, "draft_max", "system", "chat", "think", "control_tokens")
+"""Settings that may differ between the runs of one matrix: those of its cell and its prompt."""
 _KEPT = (
     "ids_sha256", "finish_reason", "tokens_per_s", "speedup", "time_ms", "cycles", "mean_depth",
     "accept_rate", "state_equal", "smallest_margin", "identical_kind", "first_divergence",
@@ -144,16 +326,11 @@ def _kept(arm: Document, *more: str) -> Document:
     return {name: arm[name] for name in (*more, *_KEPT)}
 
 
-def _dspark(entry: _Entry) -> list[int]:
-    arms = entry.document["arms"]
-    return [i for i, arm in enumerate(arms) if arm["kind"] == "dspark" and arm["role"] == "arm"]
+def _identity(info: ArmInfo) -> tuple[object, ...]:
+    return (info.commit, info.confidence, info.draft_max, info.drafter)
 
 
-def _name(entry: _Entry, arm: int) -> str:
-    return f"{entry.numerics} {entry.document['arms'][arm]['name']}"
-
-
-def _parts_at(ids: Sequence[Sequence[int]]) -> int | None:
+def parts_at(ids: Sequence[Sequence[int]]) -> int | None:
     """First index at which the numerics' plain ids differ, None when they do not."""
     if len(ids) < 2:
         return None
@@ -163,117 +340,6 @@ def _parts_at(ids: Sequence[Sequence[int]]) -> int | None:
     return next((i for i, (a, b) in pairs if a != b), end)
 
 
-def _same(entry: _Entry, arm: int, tokens: int | None = None) -> bool:
-    left, right = entry.plain["ids"], entry.document["arms"][arm]["ids"]
-    return bool(left[:tokens] == right[:tokens])
-
-
-def _plain(entries: Sequence[_Entry]) -> Document:
-    """Plain decode of one numerics over all prompts."""
-    return {"numerics": entries[0].numerics, "prompts": len(entries), **_work(entries, 0)}
-
-
-def _work(entries: Sequence[_Entry], arm: int) -> Document:
-    """Speed over all prompts, never without the hash of all their ids in order."""
-    arms = [entry.document["arms"][arm] for entry in entries]
-    spent = sum(sum(entry.token_ns[arm]) for entry in entries)
-    decoded = sum(max(0, len(a["ids"]) - 1) for a in arms)
-    return {
-        "ids_sha256": stats.ids_sha256([token for a in arms for token in a["ids"]]),
-        "tokens_per_s": stats.ratio(decoded * 1e9, spent),
-        "time_ms": {name: sum(a["time_ms"][name] for a in arms) for name in TIMES},
-    }
-
-
-def _cell(entries: Sequence[_Entry], arm: int) -> Document:
-    """One cell over all prompts."""
-    head = entries[0].document["arms"][arm]
-    settings = entries[0].document["settings"]
-    arms = [entry.document["arms"][arm] for entry in entries]
-    same = [_same(entry, arm) for entry in entries]
-    must = must_be_identical(
-        entries[0].numerics,
-        head["commit"],
-        perturbed=settings["perturb"] is not None,
-        pinned=bool(settings["pin"]),
-    )
-    equal = _state_equal(entries, arm)
-    return {
-        "name": _name(entries[0], arm),
-        "numerics": entries[0].numerics,
-        **{name: head[name] for name in ("commit", "confidence", "draft_max", "drafter")},
-        "must_be_identical": must,
-        "as_required": _as_required(same, equal, entries) if must else None,
-        "prompts": len(entries),
-        "identical": sum(same),
-        "identical_at_400": sum(_same(entry, arm, SHORT) for entry in entries)
-        if settings["max_tokens"] > SHORT
-        else None,
-        "state_equal": equal,
-        "cycles": sum(a["cycles"] for a in arms),
-        "compared": sum(entry.compared.get(arm, 0) for entry in entries),
-        **_divergences(entries, arm),
-        **_work(entries, arm),
-        "speedup": _speedup(entries, arm, all(same)),
-        "replay_ms": sum(a["time_ms"]["replay"] for a in arms),
-        "mean_depth": stats.ratio(
-            sum(max(0, len(a["ids"]) - 1) for a in arms), sum(a["cycles"] for a in arms)
-        ),
-        "accept_rate": stats.ratio(
-            sum(a["accepted_draft"] for a in arms), sum(a["proposed"] for a in arms)
-        ),
-    }
-
-
-def _state_equal(entries: Sequence[_Entry], arm: int) -> bool | None:
-    """Whether states were equal after every cycle of every prompt; None = not all compared."""
-    found = [entry.document["arms"][arm] for entry in entries]
-    if any(a["state_equal"] is False or a["first_divergence"] for a in found):
-        return False
-    # One comparison before the first cycle and one after each.
-    seen = all(
-        entry.compared.get(arm, 0) == entry.cycles.get(arm, 0) + 1
-        for entry in entries
-        if entry.plain["ids"]
-    )
-    return True if seen and all(a["state_equal"] for a in found if a["ids"]) else None
-
-
-def _as_required(
-    same: Sequence[bool], state_equal: bool | None, entries: Sequence[_Entry]
-) -> bool | None:
-    """Identical ids and, where states were compared, equal states; None = a verdict is withheld."""
-    if not all(same) or state_equal is False:
-        return False
-    return None if any(entry.document["identical"] is None for entry in entries) else True
-
-
-def _divergences(entries: Sequence[_Entry], arm: int) -> Document:
-    """Of all prompts: the earliest, how many by cause and by verdict, the largest margin."""
-    found = [
-        {"prompt_index": entry.prompt_index, **divergence}
-        for entry in entries
-        if (divergence := entry.document["arms"][arm]["first_divergence"])
-    ]
-    ulps = [d["margin_ulps"] for d in found if d["margin_ulps"] is not None]
-    return {
-        "first_divergence": min(found, key=lambda d: d["index"], default=None),
-        "causes": dict(Counter(d["cause"] or "not compared" for d in found)),
-        "verdicts": dict(Counter(d["verdict"] for d in found)),
-        "logic_errors": sum(d["logic_error"] for d in found),
-        "largest_margin_ulps": max(ulps, default=None),
-    }
-
-
-def _speedup(entries: Sequence[_Entry], arm: int, same: bool) -> Document | None:
-    found = stats.speedup(
-        [entry.token_ns[0] for entry in entries], [entry.token_ns[arm] for entry in entries]
-    )
-    if found is None:
-        return None
-    return {**asdict(found), "resolved": found.resolved, "different_work": not same}
-
-
 def _count(cells: Sequence[Document]) -> Document:
     return {
         "cells": len(cells),
@@ -281,10 +347,6 @@ def _count(cells: Sequence[Document]) -> Document:
         "identical": sum(cell["identical"] for cell in cells),
         "cycles": sum(cell["cycles"] for cell in cells),
     }
-
-
-def _withheld(entries: Iterable[_Entry]) -> str:
-    return next((e.document["withheld"] for e in entries if e.document["withheld"]), "")
 
 
 def exit_code(document: Document) -> int:

@@ -11,14 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ds4tui.ab_text import escaped, make_table, number, small, speed, table_line
-from ds4tui.matrix_report import SHORT
+from ds4tui.matrix_cells import SHORT
+from ds4tui.matrix_names import SHORT_POLICY, row_of, short_row
 from ds4tui.report import Document
 from engine.text import one_line, visible
 
 WORK = ("arm", "sha256", "tok/s", "speed-up", "", "depth", "replay ms")
-SHORT_POLICY = {
-    "direct": "dir", "prefix": "pre", "reproject": "rpj", "replay": "rpl", "strict": "str",
-}  # fmt: skip
 LABEL = 12
 """Characters of a prompt's label in a table."""
 
@@ -31,8 +29,7 @@ def _identity_columns(document: Document) -> tuple[str, ...]:
 
 def _arm(cell: Document) -> str:
     """A cell's name, short: its numerics stand in the table's title."""
-    name = cell["name"].removeprefix(f"{cell['numerics']} ")
-    return visible(name.replace(" confidence ", " @"))
+    return short_row(row_of(cell["name"]))
 
 
 def _of(document: Document, numerics: str) -> list[Document]:
@@ -151,7 +148,9 @@ def heading(document: Document) -> str:
     parts += ["EOS ignored"] if settings["ignore_eos"] else []
     parts += [f"{name} {settings[name]}" for name in ("no_repeat", "perturb") if settings[name]]
     parts += [f"{len(document['prompts'])} prompts"]
-    parts += [f"{document['wall_s']:.0f} s, {document['cpu_s']:.0f} s of them on a CPU"]
+    cpu = document["cpu_s"]
+    on_cpu = "" if cpu is None else f", {cpu:.0f} s of them on a CPU"
+    parts += [f"{document['wall_s']:.0f} s{on_cpu}"]
     return f"matrix: {', '.join(parts)}"
 
 

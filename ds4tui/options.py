@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,8 @@ from typing import Any, cast
 from ds4tui.config import UiConfig, load_config
 from engine.errors import Ds4Error
 from engine.paths import OP_CLASSES, Numerics, Policy
+from engine.prompt_set import PromptEntry as PromptEntry
+from engine.prompt_set import parse_prompt_set
 from engine.settings import (
     DEFAULT_MAX_TOKENS,
     DEVICES,
@@ -42,15 +43,28 @@ TARGET_FILE = "tiny-v4.gguf"
 DRAFTER_FILE = "tiny-v4-dspark.gguf"
 DEMO_SET = "demo.jsonl"
 """The embedded pair and the prompts that come with it."""
+BUILT_IN_SETS = {"demo": DEMO_SET, "set20": "set20.jsonl"}
+"""Files of the prompt sets that come with it, by the name that `--prompts` takes."""
 
 
 @dataclass(frozen=True, slots=True)
-class PromptEntry:
-    """One prompt of a set."""
+class Rendering:
+    """How every prompt of a set is rendered, whatever the set says; None leaves it to the set."""
 
-    id: str
-    category: str
-    prompt: Prompt
+    system: str | None = None
+    chat: bool = True
+    think: bool = False
+    control_tokens: bool = False
+
+    def of(self, prompt: Prompt) -> Prompt:
+        """The same prompt, rendered so."""
+        return replace(
+            prompt,
+            system=self.system or prompt.system,
+            chat=prompt.chat and self.chat,
+            think=self.think,
+            control_tokens=self.control_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,8 @@ class RunOptions:
         embedded: the files are the embedded pair.
         prompt: of the first run, started at once; None = none is started.
         prompts: the set that can be stepped through.
+        set_name: what that set is called.
+        rendering: of every prompt of a set.
         trace: where every event is written.
         replay: a trace to show instead of an engine.
     """
@@ -73,6 +89,8 @@ class RunOptions:
     config: UiConfig
     trace: str | None = None
     replay: str | None = None
+    set_name: str = "demo"
+    rendering: Rendering = Rendering()
 
 
 def _contradiction(what: str, hint: str = "Leave one of them out.") -> Ds4Error:
@@ -183,6 +201,12 @@ def dspark_arms(args: Namespace, arms: Sequence[str], drafter: bool) -> tuple[Kn
     return tuple(made)
 
 
+def with_drafters(files: EngineFiles, arms: Sequence[Knobs]) -> EngineFiles:
+    """The same files, and the drafters that arms name."""
+    own = [knobs.mtp for knobs in arms if knobs.mtp is not None]
+    return replace(files, mtp=tuple(dict.fromkeys([*files.mtp, *own])))
+
+
 def run_settings(args: Namespace, dspark: tuple[Knobs, ...]) -> Settings:
     """Everything of a run but its prompt."""
     if args.temperature is not None:
@@ -229,64 +253,53 @@ def prompt_of(args: Namespace) -> Prompt | None:
     return rendered(args, Prompt(text))
 
 
-def rendered(args: Namespace, prompt: Prompt) -> Prompt:
-    """The same prompt with the command line's rendering options."""
+def rendering(args: Namespace) -> Rendering:
+    """The command line's rendering options."""
     if args.no_chat and args.think:
         raise _contradiction("--no-chat and --think exclude each other.")
-    return replace(
-        prompt,
-        system=args.system or prompt.system,
-        chat=prompt.chat and not args.no_chat,
-        think=args.think,
-        control_tokens=args.control_tokens,
-    )
+    return Rendering(args.system, not args.no_chat, args.think, args.control_tokens)
+
+
+def rendered(args: Namespace, prompt: Prompt) -> Prompt:
+    """The same prompt with the command line's rendering options."""
+    return rendering(args).of(prompt)
 
 
 def read_prompts(args: Namespace) -> tuple[PromptEntry, ...]:
     """The set of `--prompts`, else the demo set."""
-    if args.prompts is not None:
-        text, name = read_text(args.prompts, "prompt set"), one_line(args.prompts)
+    return read_set(args.prompts or "demo", rendering(args))
+
+
+def read_set(path: str, rendering: Rendering) -> tuple[PromptEntry, ...]:
+    """A set of prompts.
+
+    Args:
+        path: of its file, or the name of one that comes with the program.
+    Raises:
+        Ds4Error: when there is no such set, or a line of it is no prompt.
+    """
+    if path in BUILT_IN_SETS and not Path(path).exists():
+        name = BUILT_IN_SETS[path]
+        file = resources.files("ds4tui") / "prompts" / name
+        text = file.read_text(encoding="utf-8")
     else:
-        file = resources.files("ds4tui") / "prompts" / DEMO_SET
-        text, name = file.read_text(encoding="utf-8"), DEMO_SET
-    entries = tuple(
-        _entry(args, line, number, name)
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip()
-    )
-    if not entries:
-        raise Ds4Error("Empty prompt set", f"{name} holds no prompt; expected one per line.")
-    return entries
+        text, name = read_text(path, "prompt set"), Path(path).name
+    entries = parse_prompt_set(text, name)
+    return tuple(replace(entry, prompt=rendering.of(entry.prompt)) for entry in entries)
 
 
-def _entry(args: Namespace, line: str, number: int, name: str) -> PromptEntry:
-    """A line of a set: a JSON object with `text`, or the prompt as it is."""
-    if not line.lstrip().startswith("{"):
-        return PromptEntry(str(number), "", rendered(args, Prompt(line)))
-    try:
-        data = json.loads(line)
-        text, chat = data["text"], data.get("chat", True)
-        valid = isinstance(text, str) and isinstance(chat, bool) and bool(text.strip())
-    except (ValueError, KeyError):
-        valid = False
-    if not valid:
-        raise Ds4Error(
-            "Damaged prompt set",
-            f'{name} line {number} is no prompt; expected {{"text": "...", "chat": true}} or plain '
-            "text.",
-        )
-    prompt = Prompt(text, system=str(data.get("system", "")), chat=chat)
-    return PromptEntry(
-        str(data.get("id", number)), str(data.get("category", "")), rendered(args, prompt)
-    )
+def set_name(path: str | None) -> str:
+    """What a set is called on the screen: its file's name without the ending."""
+    return one_line(Path(path or "demo").stem, 20)
 
 
 def run_options(args: Namespace) -> RunOptions:
     """Options of the interface."""
     files, embedded = engine_files(args)
     if len(_policies(args)) > 1:
-        raise _contradiction("--commit was given more than once.", "Only ab takes several.")
-    dspark = dspark_arms(args, (), bool(files.mtp))
+        raise _contradiction("--commit was given more than once.", "Give --arm for each.")
+    dspark = dspark_arms(args, args.arm, bool(files.mtp))
+    files = with_drafters(files, dspark)
     prompt, prompts = prompt_of(args), read_prompts(args)
     if prompt is None and embedded:
         prompt = prompts[0].prompt
@@ -298,6 +311,8 @@ def run_options(args: Namespace) -> RunOptions:
         prompts=prompts,
         config=load_config(args.config, ascii=args.ascii),
         trace=args.trace,
+        set_name=set_name(args.prompts),
+        rendering=rendering(args),
     )
 
 

@@ -23,6 +23,7 @@ from engine.events import (
     Notice,
     RunFinished,
     RunStarted,
+    SettingsChanged,
     TokenText,
 )
 from engine.settings import as_json
@@ -48,6 +49,7 @@ class RunEvents:
     ends: dict[int, ArmFinished] = field(default_factory=dict)
     token_bytes: dict[int, bytes] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    changes: list[Document] = field(default_factory=list)
 
     @staticmethod
     def of(events: Sequence[Event]) -> RunEvents:
@@ -59,6 +61,10 @@ class RunEvents:
         for text in _of(events, TokenText):
             run.token_bytes.update(text.entries)
         run.notices = [notice.text for notice in _of(events, Notice)]
+        run.changes = [
+            {"arm": event.arm, "cycle": event.cycle, "settings": dict(event.settings)}
+            for event in _of(events, SettingsChanged)
+        ]
         return run
 
     def bytes_of(self, ids: Iterable[int]) -> bytes:
@@ -90,7 +96,11 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
         "model": file_document(started.files, "target"),
         "drafter": file_document(started.files, "drafter"),
         "settings": as_json(started.settings),
-        "prompt": {"text": started.prompt, "ids": list(started.prompt_ids)},
+        "prompt": {
+            "text": started.prompt,
+            "ids": list(started.prompt_ids),
+            "cached": started.cached,
+        },
         "arms": arms,
         "identical": None if withheld else not parted,
         "first_divergence": min(parted, key=lambda found: found["index"], default=None),
@@ -98,6 +108,7 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
         "repeats": len(repeats),
         "notices": first.notices,
         "category": started.category,
+        "changes": first.changes,
     }
     return {name: _finite(value) for name, value in document.items()}
 
@@ -267,9 +278,14 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def set_document(documents: Sequence[Document]) -> Document:
-    """Several prompts' documents with their summary."""
-    return {"schema": SET_SCHEMA, "summary": summary(documents), "runs": list(documents)}
+def set_document(documents: Sequence[Document], categories: Sequence[Document] = ()) -> Document:
+    """Several prompts' documents with their summary, and the figures by category."""
+    return {
+        "schema": SET_SCHEMA,
+        "summary": summary(documents),
+        "categories": list(categories),
+        "runs": list(documents),
+    }
 
 
 def summary(documents: Sequence[Document]) -> Document:

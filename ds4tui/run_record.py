@@ -8,9 +8,15 @@ from __future__ import annotations
 import hashlib
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import intern
 
-from ds4tui.visible import token_label
+from ds4tui.drift_data import DriftTrack
+from ds4tui.event_log import EventLog
+from ds4tui.top_rows import TopRow as TopRow
+from ds4tui.top_rows import TopRows
+from ds4tui.visible import drawable_line, token_label
 from engine.events import (
     ArmFinished,
     ArmInfo,
@@ -24,13 +30,12 @@ from engine.events import (
     RunStarted,
     SettingsChanged,
     Source,
+    StateDrift,
     TokensCommitted,
     TokenText,
 )
 from engine.stats import ArmTally, Speedup, speedup
-from engine.text import IncrementalText
-
-TopRow = tuple[tuple[int, float], ...]
+from engine.text import IncrementalText, decode_bytes
 
 
 @dataclass(slots=True)
@@ -41,12 +46,13 @@ class ArmRecord:
     tally: ArmTally
     texts: list[str] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
-    top: list[TopRow] = field(default_factory=list)
+    top: TopRows = field(default_factory=TopRows)
     cycle_starts: list[int] = field(default_factory=list)
     rejected: dict[int, tuple[int, ...]] = field(default_factory=dict)
     finished: ArmFinished | None = None
     changes: list[SettingsChanged] = field(default_factory=list)
     smallest_gap: tuple[float, int] | None = None
+    drift: DriftTrack = field(default_factory=DriftTrack)
     _text: IncrementalText = field(default_factory=IncrementalText)
     _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
 
@@ -104,17 +110,21 @@ class RunRecord:
 
     Args:
         keep_events: remember the events too, for slow motion and traces.
+
+    `cursor` is the index that is looked at on every screen about the run, None = none chosen.
     """
 
     def __init__(self, keep_events: bool = True) -> None:
-        self.events: list[Event] = []
+        self.events = EventLog()
         self.started: RunStarted | None = None
         self.arms: list[ArmRecord] = []
         self.token_bytes: dict[int, bytes] = {}
         self.finished: RunFinished | None = None
         self.failed: RunFailed | None = None
         self.notices: list[Notice] = []
-        self._speedup: Speedup | None = None
+        self.cursor: int | None = None
+        self._chosen: int | None = None
+        self._speedups: dict[int, Speedup | None] = {}
         self._keep = keep_events
 
     @property
@@ -124,8 +134,35 @@ class RunRecord:
 
     @property
     def dspark(self) -> ArmRecord | None:
-        """The first DSpark arm, if there is one."""
+        """The DSpark arm that is shown: the chosen one, else the first; None without one."""
+        if self._chosen is not None and self.arms[self._chosen].info.kind == "dspark":
+            return self.arms[self._chosen]
         return next((arm for arm in self.arms if arm.info.kind == "dspark"), None)
+
+    @property
+    def place(self) -> int:
+        """The index looked at: the cursor, else where the ids part, else the newest token."""
+        arm = self.dspark
+        if self.cursor is not None:
+            return self.cursor
+        if arm is not None and arm.diverged is not None:
+            return arm.diverged.index
+        return max(0, len(arm.ids) - 1) if arm is not None else 0
+
+    @property
+    def shown_arm(self) -> int:
+        """Index of the arm that is shown beside plain."""
+        return 1 if self._chosen is None else self._chosen
+
+    def choose(self, arm: int) -> None:
+        """Show another arm beside plain.
+
+        Raises:
+            ValueError: when there is no such arm, or it is plain.
+        """
+        if not 1 <= arm < len(self.arms):
+            raise ValueError(f"arm is {arm}; expected 1 to {len(self.arms) - 1}")
+        self._chosen = arm
 
     @property
     def settings(self) -> dict[str, str]:
@@ -134,13 +171,26 @@ class RunRecord:
 
     @property
     def compared(self) -> int:
-        """Tokens that plain and the first DSpark arm both have."""
-        return min((len(arm.ids) for arm in self.arms[:2]), default=0)
+        """Tokens that plain and the DSpark arm shown both have."""
+        both = (self.plain, self.dspark)
+        return min((len(arm.ids) for arm in both if arm is not None), default=0)
 
     @property
     def speedup(self) -> Speedup | None:
-        """Speed-up of the first DSpark arm with its interval, once the run has ended."""
-        return self._speedup
+        """Speed-up of the DSpark arm shown with its interval, once the run has ended."""
+        plain, dspark = self.plain, self.dspark
+        if self.finished is None or plain is None or dspark is None:
+            return None
+        arm = next(at for at, each in enumerate(self.arms) if each is dspark)
+        if arm not in self._speedups:
+            found = speedup([plain.tally.token_ns], [dspark.tally.token_ns])
+            self._speedups[arm] = found
+        return self._speedups[arm]
+
+    def text(self, token_id: int) -> str:
+        """A token for a cell of a table: its characters, or its id when it has no ink."""
+        written = drawable_line(decode_bytes(self.token_bytes.get(token_id, b"")))
+        return written.strip(" ") or f"<{token_id}>"
 
     def label(self, token_id: int) -> str:
         """A token in quotes for a sentence."""
@@ -166,9 +216,6 @@ class RunRecord:
                 ]
             case RunFinished():
                 self.finished = event
-                plain, dspark = self.plain, self.dspark
-                if plain is not None and dspark is not None:
-                    self._speedup = speedup([plain.tally.token_ns], [dspark.tally.token_ns])
             case RunFailed():
                 self.failed = event
             case Notice():
@@ -185,6 +232,8 @@ class RunRecord:
                 rejected = event.drafts[event.accepted : event.proposed]
                 if rejected:
                     arm.rejected[event.index + event.accepted] = rejected
+            case StateDrift():
+                arm.drift.feed(event)
             case SettingsChanged():
                 arm.changes.append(event)
             case ArmFinished():
@@ -199,7 +248,8 @@ class RunRecord:
     def _committed(self, arm: ArmRecord, event: TokensCommitted) -> None:
         for offset, (token_id, source) in enumerate(zip(event.ids, event.sources, strict=True)):
             arm.sources.append(source)
-            arm.texts.append(arm._text.feed(self.token_bytes.get(token_id, b"")))
+            text = arm._text.feed(self.token_bytes.get(token_id, b""))
+            arm.texts.append(intern(text))
             row = event.top[offset]
             arm.top.append(row)
             if len(row) > 1:
@@ -215,3 +265,25 @@ class RunRecord:
         rest = arm._text.flush()
         if rest and arm.texts:
             arm.texts[-1] += rest
+
+
+def is_same(run: RunRecord, started: RunStarted) -> bool:
+    """A run is the one that begins here: a trace plays it again."""
+    return run.started is not None and run.started.run_id == started.run_id
+
+
+RUNS_KEPT = 20
+IDS_KEPT = 60_000
+"""Runs of the session, and ids of all their arms, that stay in memory; older ones are on disk."""
+
+
+def newest_of(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The newest runs that may stay; always at least one."""
+    kept: list[RunRecord] = []
+    ids = 0
+    for run in reversed(runs[-RUNS_KEPT:]):
+        ids += sum(len(arm.ids) for arm in run.arms)
+        if kept and ids > IDS_KEPT:
+            break
+        kept.insert(0, run)
+    return kept

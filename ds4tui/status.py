@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ds4tui.controller import Controller
@@ -15,6 +15,12 @@ from ds4tui.visible import drawable_line
 Number = TypeVar("Number", int, float)
 
 
+def _plays(controller: Controller) -> bool:
+    """Recorded events are being played: slow motion, or a trace that has not come to its end."""
+    player = controller.player
+    return controller.playback is not None or (player is not None and not player.is_over)
+
+
 def load_steps(controller: Controller) -> list[LoadStep]:
     """Steps of loading that have begun, in the engine's order; the prompt's prefill last."""
     steps = [step for step in controller.steps.values() if step.stage != "prefill"]
@@ -25,9 +31,10 @@ def load_steps(controller: Controller) -> list[LoadStep]:
 def state_text(controller: Controller) -> str:
     """The run's state for row 1: `LOADING 2/4`, `RUN #171`, `DONE 1.9 s`, ..."""
     record = controller.record
-    if controller.playback is not None:
-        pause = "PAUSED " if controller.playback.is_paused else ""
-        return f"{pause}REPLAY {_factor(controller.playback.speed)}x"
+    player = controller.player
+    if player is not None and _plays(controller):
+        pause = "PAUSED " if player.is_paused else ""
+        return f"{pause}REPLAY {_factor(player.speed)}x"
     match controller.state:
         case RunState.LOADING:
             begun = len([s for s in controller.steps.values() if s.stage != "prefill"])
@@ -36,9 +43,9 @@ def state_text(controller: Controller) -> str:
             step = controller.steps.get("prefill")
             return f"PREFILL {step.done}/{step.total}" if step and step.total else "PREFILL"
         case RunState.DECODING:
-            return f"RUN #{_newest(record)}"
+            return f"RUN #{_newest(controller.newest)}"
         case RunState.PAUSED:
-            return f"PAUSED #{_newest(record)}"
+            return f"PAUSED #{_newest(controller.newest)}"
         case RunState.DONE:
             return f"DONE {_seconds(record)}"
         case RunState.CANCELLED:
@@ -151,14 +158,31 @@ def footer_entries(
         keys: the key of each action id, as it is bound now.
         can: says whether an action can act now.
     """
-    ids = _wanted_keys(controller)
-    labels = _labels(controller)
+    return entries_of(_wanted_keys(controller), controller, keys, can)
+
+
+def entries_of(
+    ids: Sequence[str],
+    controller: Controller,
+    keys: Mapping[str, str],
+    can: Callable[[str], bool],
+    names: Mapping[str, str] | None = None,
+) -> list[tuple[str, str, str]]:
+    """(key, label, action id) of those ids that can act.
+
+    Args:
+        names: labels that go before the run's own.
+    """
+    labels = _labels(controller) | dict(names or {})
     out = []
     for name in ids:
         if name == "prompts":
             if can("next_prompt"):
                 joint = f"{keys.get('previous_prompt', '')} {keys.get('next_prompt', '')}"
                 out.append((joint, "Prompts", "next_prompt"))
+        elif name == "steps":
+            if can("step"):
+                out.append((f"{keys['step_back']} {keys['step']}", "Cycle", "step"))
         elif name == "speed":
             if can("slower"):
                 joint = f"{keys.get('slower', '')} {keys.get('faster', '')}"
@@ -171,8 +195,8 @@ def footer_entries(
 def _wanted_keys(controller: Controller) -> list[str]:
     record = controller.record
     parted = record is not None and record.dspark is not None and bool(record.dspark.diverged)
-    if controller.playback is not None:
-        return ["pause", "speed", "escape", "divergence", "maximise", "copy", "help"]
+    if _plays(controller):
+        return ["pause", "speed", "steps", "seek", "escape", "divergence", "copy", "help"]
     match controller.state:
         case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
             knobs = ["policy", "confidence", "block", "numerics"]
@@ -188,7 +212,7 @@ def _wanted_keys(controller: Controller) -> list[str]:
             ]
         case _:
             return [
-                *("run", "prompts", "prompt", "numerics", "policy", "slow"),
+                *("run", "all_cells", "prompts", "prompt", "numerics", "policy", "slow"),
                 *("token", "rejected", "confidence", "copy", "help"),
             ]
 
@@ -203,12 +227,13 @@ def _labels(controller: Controller) -> dict[str, str]:
     if not controller.choices.numerics:
         run = "Play again"
     paused = controller.state is RunState.PAUSED or (
-        controller.playback is not None and controller.playback.is_paused
+        controller.player is not None and controller.player.is_paused
     )
     return {
         "run": " ".join([run, *turned]),
         "numerics": f"{verb}{numerics}" if numerics else "Numerics",
         "policy": f"{verb}{policy}" if policy else "Policy",
+        "all_cells": "All cells",
         "confidence": "Confidence",
         "block": "Block",
         "divergence": "Divergence",
@@ -221,7 +246,8 @@ def _labels(controller: Controller) -> dict[str, str]:
         "theme": "Theme",
         "maximise": "Maximise",
         "pause": "Resume" if paused else "Pause",
-        "escape": "End" if controller.playback is not None else "Stop",
+        "escape": "End" if controller.player is not None else "Stop",
+        "seek": "Index",
         "quit": "Quit",
         "help": "Help",
     }

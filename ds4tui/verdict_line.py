@@ -167,7 +167,9 @@ def _proposes_nothing(dspark: ArmRecord) -> bool:
 
 def _no_proposals(dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
     cycles = len(dspark.cycles)
-    last = dspark.cycles[-1].clip or "none"
+    # A pause only follows from what stopped the cycles before it.
+    drafted = [cycle.clip for cycle in dspark.cycles if cycle.clip != "pause"]
+    last = (drafted[-1] if drafted else "") or "none"
     highest = max((max(c.confidences, default=0.0) for c in dspark.cycles), default=0.0)
     text = f"in {cycles} cycles; last stage that ran: {last}"
     if last != "confidence":

@@ -79,7 +79,8 @@ def arm_names(arms: Sequence[Knobs]) -> list[str]:
         for label in ("confidence", "draft_max", "mtp"):
             value = getattr(knobs, label)
             if any(getattr(other, label) != value for other in same):
-                shown = f"{value:g}" if isinstance(value, float) else str(value or "block")
+                missing = "block" if label == "draft_max" else "default"
+                shown = f"{value:g}" if isinstance(value, float) else str(value or missing)
                 parts.append(f"{label.replace('_', '-')} {shown}")
         name = " ".join(parts)
         twins = sum(knobs == other for other in arms[: len(names)])

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.arrays import Array, Arrays
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -24,13 +26,14 @@ class Sizes:
 class Buffers:
     """Buffers of n rows. `none_chosen`, `one` and `zero` are constants that kernels read."""
 
-    def __init__(self, n: int, s: Sizes) -> None:
-        def floats(*shape: int) -> np.ndarray:
-            return np.zeros((n, *shape), np.float32)
+    def __init__(self, n: int, s: Sizes, arrays: Arrays) -> None:
+        def floats(*shape: int) -> Array:
+            return arrays.zeros((n, *shape))
 
-        self.ids = np.zeros(n, np.int64)
-        self.positions = np.zeros(n, np.int64)
-        self.spans = {ratio: np.zeros((n, 3), np.int64) for ratio in (0, 4, 128)}
+        self.ids = arrays.zeros((n,), "int64")
+        self.positions = arrays.zeros((n,), "int64")
+        self.spans = {ratio: arrays.zeros((n, 3), "int64") for ratio in (0, 4, 128)}
+        self.origin = arrays.scalar(0)
         self.streams = floats(4 * s.dim)
         self.x = floats(s.dim)
         self.y = floats(s.dim)
@@ -39,15 +42,15 @@ class Buffers:
         self.qr = floats(s.q_rank)
         self.q = floats(s.heads * s.head_dim)
         self.o = floats(s.heads * s.head_dim)
-        self.selected = np.zeros((n, max(s.selectable, 1)), np.int32)
-        self.counts = np.full(n, -1, np.int32)
-        self.all_rows = np.full(n, -1, np.int32)
+        self.selected = arrays.zeros((n, max(s.selectable, 1)), "int32")
+        self.counts = arrays.take(np.full(n, -1, np.int32))
+        self.all_rows = arrays.take(np.full(n, -1, np.int32))
         self.gaps = floats()
-        self.experts = np.zeros((n, s.experts_used), np.int32)
+        self.experts = arrays.zeros((n, s.experts_used), "int32")
         self.expert_weights = floats(s.experts_used)
-        self.none_forced = np.full((n, s.experts_used), -1, np.int32)
-        self.shared_expert = np.zeros((n, 1), np.int32)
-        self.shared_weight = np.ones((n, 1), np.float32)
+        self.none_forced = arrays.take(np.full((n, s.experts_used), -1, np.int32))
+        self.shared_expert = arrays.zeros((n, 1), "int32")
+        self.shared_weight = arrays.take(np.ones((n, 1), np.float32))
         self.hidden = floats(s.dim)
         self.logits = floats(s.vocab)
         self.taps = floats(s.taps * s.dim)

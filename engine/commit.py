@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from engine.arrays import joined
 from engine.paths import Policy
 from engine.timeline import Row, Timeline
 
@@ -106,7 +105,7 @@ def _redecode(timeline: Timeline, verified: Verified, checked: bool) -> tuple[li
             taps.append(row_taps)
             if checked and i < verified.accepted and row.choice != drafts[i]:
                 break
-    return rows, np.concatenate(taps)
+    return rows, joined(taps)
 
 
 def direct(timeline: Timeline, verified: Verified) -> Settled:

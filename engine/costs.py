@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from engine.arrays import copy_of
 from engine.commit import COMMITS, Verified
 from engine.errors import Ds4Error
 from engine.events import ArmInfo, CostKind, CostMeasured
@@ -83,13 +84,13 @@ def in_turns(
     repeat: int,
     seed: int = 0,
     rare: Mapping[Key, Nanoseconds] | None = None,
-    turned: Callable[[int], None] | None = None,
+    turned: Callable[[int], object] | None = None,
 ) -> dict[Key, list[int]]:
     """Take every step once per turn, in a new order every turn; a turn before them is not counted.
 
     Args:
         rare: steps of a few turns only, spread evenly, at a turn's beginning.
-        turned: called with the number of turns done.
+        turned: called with the number of turns done; a true value ends them.
     Returns:
         Nanoseconds of every step, in the order of the turns.
     """
@@ -108,8 +109,8 @@ def in_turns(
         rng.shuffle(order)
         for key in order:
             found[key].append(steps[key]())
-        if turned is not None:
-            turned(turn + 1)
+        if turned is not None and turned(turn + 1):
+            break
     return found
 
 
@@ -157,7 +158,7 @@ class Steps:
         self._timeline.begin(np.array(rows.logits)[-1])
         self._timeline.ids.append(self._batch[0])
         self._snapshot = state.snapshot()
-        self._taps = np.array(rows.taps)[-parts.window :]
+        self._taps = copy_of(rows.taps[-parts.window :])
         self._context: Any = None
         if self._drafter is not None:
             self._context = self._drafter.new_context()
@@ -195,8 +196,18 @@ class Steps:
         chain = Chain(block, Rules(), self._batch[0], markov=True, gate=gate, eos_id=None)
         chain.run(Limit(drafter.block_size, ""))
 
-    def commit(self) -> int:
-        """Snapshot, state of all rows but the last, bookkeeping; no re-decode."""
+    def carry(self) -> int:
+        """One context row: all that a drafter costs when nothing is drafted."""
+        drafter, position = self._drafter, self._timeline.state.position
+        assert drafter is not None
+        return self._timed(lambda: drafter.extend(self._context, self._taps[-1:], position - 1))
+
+    def commit(self, policy: Policy | None = None) -> int:
+        """Snapshot, state of all rows but the last, bookkeeping; no re-decode.
+
+        Args:
+            policy: another one than the measured arm's.
+        """
         timeline, clock = self._timeline, self._timeline.clock
         clock.take()
         with clock("commit"):
@@ -206,7 +217,7 @@ class Steps:
         verified = Verified(
             snapshot, self._batch[0], drafts, rows, taps, len(drafts) - 1, ends=False
         )
-        settled = COMMITS[self._commit](timeline, verified)
+        settled = COMMITS[policy or self._commit](timeline, verified)
         with clock("commit"):
             timeline.keep_taps(snapshot.position, settled.taps)
             timeline.commit(settled.ids, settled.rows, settled.last)
@@ -232,14 +243,15 @@ def measure(
     stamp: Callable[[], tuple[str, int, int]],
     *,
     kv_rounding: KvRounding = "fp8",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], bool] | None = None,
 ) -> Iterator[CostMeasured]:
     """Costs at every position asked for.
 
     Args:
-        progress: called with (turns done, turns in all).
+        progress: called with (turns done, turns in all); when it says true there are no more
+            turns, and the costs are those of the turns done.
     """
-    copy = copy_step()
+    copy, stopped = copy_step(), False
     for number, position in enumerate(request.positions):
         steps = Steps(
             parts,
@@ -250,9 +262,11 @@ def measure(
             seed=request.seed,
         )
 
-        def turned(done: int, before: int = number * request.repeat) -> None:
+        def turned(done: int, before: int = number * request.repeat) -> bool:
+            nonlocal stopped
             if progress is not None:
-                progress(before + done, request.repeat * len(request.positions))
+                stopped = progress(before + done, request.repeat * len(request.positions))
+            return stopped
 
         rare: dict[tuple[CostKind, int], Nanoseconds] = {
             ("prefill", position): steps.prefill,
@@ -268,8 +282,11 @@ def measure(
         for (kind, rows), samples in found.items():
             low, median, high = (round(value) for value in quartiles(samples))
             yield CostMeasured(
-                *stamp(), kind, rows, median, low, high, len(samples), position, min(samples)
+                *(*stamp(), kind, rows, median, low, high, len(samples), position, min(samples)),
+                *(request.numerics, request.commit),
             )
+        if stopped:
+            break
 
 
 def _regular(
@@ -282,6 +299,9 @@ def _regular(
     if block_size:
         found["draft", 0] = partial(steps.draft, 2.0)
         found["draft", block_size] = steps.draft
+        found["carry", 1] = steps.carry
         if commit != "strict":
             found["commit", steps.rows - 1] = steps.commit
+        if commit != "reproject":
+            found["reproject", steps.rows - 1] = partial(steps.commit, "reproject")
     return found

@@ -22,7 +22,7 @@ from engine.events import (
     TokensCommitted,
 )
 from engine.greedy import gap, top
-from engine.propose import Chain, Limit, Proposal, limit_of
+from engine.propose import Chain, Limit, Pause, Proposal, limit_of
 from engine.settings import Knobs
 from engine.timeline import Row, Timeline
 
@@ -136,6 +136,7 @@ def dspark_arm(
 ) -> Iterator[Step]:
     """Draft, verify, commit; one cycle a step."""
     knobs = control.knobs[stamp.arm]
+    pause = Pause()
     cycle = 0
     while (reason := end_of(timeline, control)) is None:
         if not timeline.ids:
@@ -145,7 +146,7 @@ def dspark_arm(
         if control.knobs[stamp.arm] != knobs:
             turned = (_changed(stamp, cycle, knobs, control.knobs[stamp.arm]),)
             knobs = control.knobs[stamp.arm]
-        yield (*turned, *_cycle(timeline, stamp, control, knobs, markov, cycle))
+        yield (*turned, *_cycle(timeline, stamp, control, knobs, markov, pause, cycle))
         cycle += 1
     timeline.reason = reason
 
@@ -158,10 +159,16 @@ def _changed(stamp: Stamp, cycle: int, old: Knobs, new: Knobs) -> SettingsChange
 
 
 def _cycle(
-    timeline: Timeline, stamp: Stamp, control: Control, knobs: Knobs, markov: bool, cycle: int
+    timeline: Timeline,
+    stamp: Stamp,
+    control: Control,
+    knobs: Knobs,
+    markov: bool,
+    pause: Pause,
+    cycle: int,
 ) -> Step:
     anchor, position = timeline.ids[-1], timeline.state.position
-    proposal, drafts = _propose(timeline, control, knobs, markov)
+    proposal, drafts = _propose(timeline, control, knobs, markov, pause)
     if drafts:
         settled, verify_rows = _verify(timeline, knobs, anchor, drafts)
     else:
@@ -172,6 +179,8 @@ def _cycle(
     with timeline.clock("commit"):
         timeline.keep_taps(position, settled.taps)
         timeline.commit(settled.ids, settled.rows, settled.last)
+        if proposal.most:
+            pause.settle(settled.accepted, proposal.most)
     sources: list[Source] = ["draft"] * settled.accepted
     sources += ["bonus"] * (len(settled.ids) - settled.accepted)
     head = stamp()
@@ -200,7 +209,7 @@ def _cycle(
 
 
 def _propose(
-    timeline: Timeline, control: Control, knobs: Knobs, markov: bool
+    timeline: Timeline, control: Control, knobs: Knobs, markov: bool, pause: Pause
 ) -> tuple[Proposal, tuple[int, ...]]:
     drafter = timeline.drafter
     assert drafter is not None
@@ -208,6 +217,9 @@ def _propose(
     if knobs.commit != "strict":
         remaining = control.limit - len(timeline.ids)
         limit = limit_of(drafter.block_size, knobs.draft_max, remaining, timeline.free)
+    gate = timeline.gate if knobs.confidence is None else knobs.confidence
+    if limit.drafts and pause.applies(gate):
+        return Proposal(clip="pause"), ()
     with timeline.clock("draft"):
         timeline.carry()
         if not limit.drafts:
@@ -217,7 +229,7 @@ def _propose(
             timeline.rules,
             timeline.ids[-1],
             markov=markov,
-            gate=timeline.gate if knobs.confidence is None else knobs.confidence,
+            gate=gate,
             eos_id=timeline.target.eos_id,
         )
         chain.run(limit)

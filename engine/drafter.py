@@ -8,22 +8,25 @@ Source: DeepSeek-V4-Flash-DSpark's reference `inference/model.py`, as restated b
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from engine.arrays import Array, Arrays, copy_of
 from engine.buffers import Buffers
 from engine.model import MAX_ROWS, Model
 from engine.weights import DrafterWeights
 from kernels.attention import attention
 from kernels.attn_out import attn_out
 from kernels.embedding import embed
-from kernels.experts import mix_experts
+from kernels.experts import mix_all
 from kernels.head import head
-from kernels.hyper_connections import hc_head, hc_post, hc_pre
-from kernels.linear import fixed_point_copy, linear_norm
+from kernels.hyper_connections import hc_head, hc_post, hc_pre, hc_turn
+from kernels.linear import linear_norm
 from kernels.markov import confidence, markov_scores
-from kernels.mode import EXACT
+from kernels.mode import DRAFT
 from kernels.qkv import Rounding, kv_rows, qkv
 from kernels.router import route
 
@@ -31,14 +34,24 @@ from kernels.router import route
 class DrafterContext:
     """Context rows of one timeline: a ring per stage, rows of positions start..end - 1."""
 
-    def __init__(self, rings: np.ndarray, start: int = 0, end: int = 0) -> None:
-        self.rings = rings  # (stages, window + MAX_ROWS, head_dim)
+    def __init__(
+        self,
+        arrays: Arrays,
+        shape: tuple[int, int, int],
+        like: Array | None = None,
+        start: int = 0,
+        end: int = 0,
+    ) -> None:
+        self._arrays = arrays
+        self.memory = arrays.memory(self, math.prod(shape) if like is None else like)
+        self.rings = self.memory.reshape(shape)  # (stages, window + MAX_ROWS, head_dim)
         self.start = start
         self.end = end
 
     def clone(self) -> DrafterContext:
         """An independent copy."""
-        return DrafterContext(self.rings.copy(), self.start, self.end)
+        shape = tuple(self.rings.shape)
+        return DrafterContext(self._arrays, shape, self.memory, self.start, self.end)
 
     def take(self, position: int, rows: int) -> None:
         """Make room for rows from `position` on: later ones go, a gap empties the ring."""
@@ -68,22 +81,25 @@ class Drafter:
         self.noise_id = config.noise_id
         self.weights = weights
         self.model = model
-        self.output = fixed_point_copy(model.weights.output)
         self._rounding: Rounding = "fp8" if model.rounded else "none"
         sizes = replace(
             model.sizes, vocab=0, experts_used=config.experts_used, selectable=0, taps=0
         )
-        self._buffers = Buffers(config.block_size, sizes)
-        self._block_rows = np.zeros((config.block_size, model.config.head_dim), np.float32)
-        self._main = np.zeros((MAX_ROWS, model.config.dim), np.float32)
+        arrays = self._arrays = model.arrays
+        self._buffers = Buffers(config.block_size, sizes, arrays)
+        self._block_rows = arrays.zeros((config.block_size, model.config.head_dim))
+        self._main = arrays.zeros((MAX_ROWS, model.config.dim))
+        self._taps = arrays.zeros((MAX_ROWS, len(config.target_layers) * model.config.dim))
+        self._places = arrays.zeros((MAX_ROWS,), "int64")
+        self._chain = arrays.chain(self)
 
     def new_context(self) -> DrafterContext:
         """Empty rings."""
         rows = self.config.window + MAX_ROWS
         shape = (self.config.stages, rows, self.model.config.head_dim)
-        return DrafterContext(np.zeros(shape, np.float32))
+        return DrafterContext(self._arrays, shape)
 
-    def extend(self, context: DrafterContext, taps: np.ndarray, position: int) -> None:
+    def extend(self, context: DrafterContext, taps: Array, position: int) -> None:
         """Append the context rows of committed positions.
 
         Args:
@@ -93,66 +109,88 @@ class Drafter:
         skipped = max(0, len(taps) - self.config.window)
         context.take(position + skipped, len(taps) - skipped)
         for first in range(skipped, len(taps), MAX_ROWS):
-            part = np.ascontiguousarray(taps[first : first + MAX_ROWS], np.float32)
-            self._extend(context, part, position + first)
+            self._extend(context, taps[first : first + MAX_ROWS], position + first)
 
-    def _extend(self, context: DrafterContext, taps: np.ndarray, position: int) -> None:
-        w, eps = self.weights, self.model.config.norm_eps
-        main = self._main[: len(taps)]  # (n, D)
-        linear_norm(taps, w.main_proj, w.main_norm, eps, main, EXACT)
-        positions = np.arange(position, position + len(taps))
-        for stage, ring in zip(w.stages, context.rings, strict=True):
-            kv_rows(main, positions, stage.qkv, self.model.turns, eps, self._rounding, ring)
+    def _extend(self, context: DrafterContext, taps: Array, position: int) -> None:
+        w, eps, rows = self.weights, self.model.config.norm_eps, len(taps)
+        self._taps[:rows] = taps
+        self._arrays.put(self._places[:rows], range(position, position + rows))
+
+        def work() -> None:
+            main, places = self._main[:rows], self._places[:rows]  # (n, D), (n,)
+            linear_norm(self._taps[:rows], w.main_proj, w.main_norm, eps, main, DRAFT)
+            for stage, ring in zip(w.stages, context.rings, strict=True):
+                kv_rows(main, places, stage.qkv, self.model.turns, eps, self._rounding, ring, DRAFT)
+
+        self._arrays.run((id(self), id(context.memory), rows), work)
 
     def block(self, context: DrafterContext, anchor: int, position: int) -> Block:
         """Evaluate the block whose anchor is at `position`.
 
         Its rows see the context rows before `position`, the last `window` of them.
         """
-        c, b, w, model = self.config, self._buffers, self.weights, self.model
-        t, eps = model.config, model.config.norm_eps
-        size = self.block_size
-        b.ids[0], b.ids[1:] = anchor, self.noise_id
-        b.positions[:] = range(position, position + size)
+        b, size = self._buffers, self.block_size
+        self._arrays.put(b.ids, [anchor] + [self.noise_id] * (size - 1))
+        self._arrays.put(b.positions, range(position, position + size))
         end = min(context.end, position)
-        spans = b.spans[0]
-        spans[:] = max(context.start, end - c.window), end, size
+        span = max(context.start, end - self.config.window), end, size
+        self._arrays.put(b.spans[0], [span] * size)
+        b.origin = self._arrays.scalar(position, b.origin)
+        if self._chain is not None:
+            block: Block = self._chain.block(context, anchor)
+            return block
+        self.evaluate(context)
+        return Block(self, copy_of(b.hidden))
+
+    def draft(
+        self, context: DrafterContext, anchor: int, position: int
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """A whole block's drafts without any rule, and their confidences."""
+        block, drafts, confidences = self.block(context, anchor, position), [], []
+        for row in range(self.block_size):
+            confidences.append(block.confidence(row, anchor))
+            anchor = block.scores(row, anchor)[1]
+            drafts.append(anchor)
+        return tuple(drafts), tuple(confidences)
+
+    def evaluate(self, context: DrafterContext) -> Buffers:
+        """The block's hidden rows, from the buffers' ids, positions, spans and origin.
+
+        Returns:
+            The buffers that hold them.
+        """
+        b, w, model = self._buffers, self.weights, self.model
+        t, eps = model.config, model.config.norm_eps
         embed(b.ids, model.weights.embedding, b.streams)  # (B, 4 * D)
         for stage, ring in zip(w.stages, context.rings, strict=True):
             hc_pre(
                 b.streams, stage.hc_attn, stage.attn_norm, eps, t.hc_eps, t.sinkhorn_iterations,
-                b.x, b.post, b.comb, b.positions, EXACT,
+                b.x, b.post, b.comb, b.positions, DRAFT,
             )  # fmt: skip
             qkv(
                 b.x, b.positions, stage.qkv, model.turns, eps, t.heads, self._rounding, b.qr, b.q,
-                self._block_rows, position, EXACT,
+                self._block_rows, b.origin, DRAFT,
             )  # fmt: skip
             attention(
-                b.q, ring, self._block_rows, spans, b.selected, b.all_rows, stage.sinks,
-                b.positions, model.turns, b.o, EXACT,
+                b.q, ring, self._block_rows, b.spans[0], b.selected, b.all_rows, stage.sinks,
+                b.positions, model.turns, b.o, DRAFT, reach=(self.config.window, self.block_size),
             )  # fmt: skip
-            attn_out(b.o, stage.attn_out, b.y, b.positions, EXACT)
-            hc_post(b.y, b.post, b.comb, b.streams)
-            hc_pre(
-                b.streams, stage.hc_ffn, stage.ffn_norm, eps, t.hc_eps, t.sinkhorn_iterations,
-                b.x, b.post, b.comb, b.positions, EXACT,
+            attn_out(b.o, stage.attn_out, b.y, b.positions, DRAFT)
+            hc_turn(
+                b.y, b.streams, stage.hc_ffn, stage.ffn_norm, eps, t.hc_eps,
+                t.sinkhorn_iterations, b.x, b.post, b.comb, b.positions, DRAFT,
             )  # fmt: skip
             route(
                 b.x, b.ids, stage.router, b.none_forced, t.expert_scale, b.experts,
-                b.expert_weights, b.gaps, b.positions, EXACT,
+                b.expert_weights, b.gaps, b.positions, DRAFT,
             )  # fmt: skip
-            mix_experts(
-                b.x, b.experts, b.expert_weights, stage.experts, stage.clamp, b.y, False,
-                b.positions, EXACT,
-            )  # fmt: skip
-            mix_experts(
-                b.x, b.shared_expert, b.shared_weight, stage.shared, stage.clamp, b.y, True,
-                b.positions, EXACT,
+            mix_all(
+                b.x, b.experts, b.expert_weights, stage.experts, stage.shared, b.shared_expert,
+                b.shared_weight, stage.clamp, b.y, b.positions, DRAFT, DRAFT,
             )  # fmt: skip
             hc_post(b.y, b.post, b.comb, b.streams)
-        hidden = np.empty((size, t.dim), np.float32)
-        hc_head(b.streams, w.hc_head, eps, t.hc_eps, hidden, b.positions, EXACT)
-        return Block(self, hidden)
+        hc_head(b.streams, w.hc_head, eps, t.hc_eps, b.hidden, b.positions, DRAFT)
+        return b
 
 
 class Block:
@@ -162,10 +200,11 @@ class Block:
         hidden: (B, D) float32, collapsed streams before the final norm.
     """
 
-    def __init__(self, drafter: Drafter, hidden: np.ndarray) -> None:
+    def __init__(self, drafter: Drafter, hidden: Array) -> None:
         self.hidden = hidden
         self._drafter = drafter
-        self._logits: np.ndarray | None = None
+        self._logits: Array | None = None
+        self._scored: tuple[tuple[int, int], Array, int] | None = None
 
     def confidence(self, row: int, previous: int) -> float:
         """Estimate of P(draft accepted | all before accepted); 1 without a confidence head.
@@ -185,22 +224,37 @@ class Block:
 
         The head runs once for all rows: reading its weights costs more than rows that a gate cuts.
         """
+        return self._drafter.model.arrays.host(self._heads()[row])
+
+    def _heads(self) -> Any:
+        """(B, V) on the device."""
         if self._logits is None:
             w, model = self._drafter.weights, self._drafter.model
             rows = len(self.hidden)
-            self._logits = np.empty((rows, model.config.vocab_size), np.float32)
+            self._logits = model.arrays.empty((rows, model.config.vocab_size))
+            positions = model.arrays.take(np.arange(rows))
             head(
-                self.hidden, w.norm, self._drafter.output, model.config.norm_eps, self._logits,
-                np.arange(rows), EXACT,
+                self.hidden, w.norm, model.weights.output, model.config.norm_eps, self._logits,
+                positions, DRAFT,
             )  # fmt: skip
-        logits: np.ndarray = self._logits[row]
-        return logits
+        return self._logits
 
     def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
-        """logits(row) with the Markov bias, (V,) float32, and its argmax (lower id on ties)."""
-        w = self._drafter.weights
-        scores = np.empty(self._drafter.model.config.vocab_size, np.float32)
-        best = markov_scores(
-            w.markov_embedding, previous, w.markov_output, self.logits(row), scores
-        )
-        return scores, best
+        """logits(row) with the Markov bias, (V,) float32, and its argmax (lower id on ties).
+
+        -1 in place of the argmax when a score is NaN.
+        """
+        w, arrays = self._drafter.weights, self._drafter.model.arrays
+        if self._scored is None or self._scored[0] != (row, previous):
+            scores = arrays.empty((self._drafter.model.config.vocab_size,))
+            logits = self._heads()[row]
+            best = markov_scores(w.markov_embedding, previous, w.markov_output, logits, scores)
+            self._scored = (row, previous), arrays.host(scores), best
+        return self._scored[1:]
+
+    def best(self, row: int, previous: int | None) -> int | None:
+        """The best token of a row after `previous`, where finding it costs nothing extra."""
+        if previous is None:
+            return None
+        scores, best = self.scores(row, previous)
+        return best if best >= 0 and scores[best] > -np.inf else None

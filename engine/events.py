@@ -13,7 +13,7 @@ from typing import Literal
 
 Source = Literal["prefill", "plain", "draft", "bonus"]
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled"]
-CostKind = Literal["draft", "verify", "decode", "commit", "prefill", "copy"]
+CostKind = Literal["draft", "verify", "decode", "commit", "reproject", "carry", "prefill", "copy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,8 @@ class CycleFinished(Event):
         depth: tokens committed.
         recheck_cut: accepted drafts that a re-decode dropped.
         clip: why fewer drafts than the block were proposed: `` (none), `confidence`, `draft_max`,
-            `budget`, `context`, `eos` (a draft ended the text), `strict`.
+            `budget`, `context`, `eos` (a draft ended the text), `strict`, `pause` (nothing was
+            drafted after cycles that lost: `engine.propose.Pause`).
     """
 
     cycle: int
@@ -268,11 +269,14 @@ class CostMeasured(Event):
     """Cost of one kind of step for a number of rows; low and high are quartiles.
 
     Args:
-        rows: evaluated by a `decode`, `verify` or `prefill`, kept by a `commit`; drafts of a
-            `draft` (0: it ended after the first confidence); bytes of a `copy` in memory.
+        rows: evaluated by a `decode`, `verify` or `prefill`, kept by a `commit` or a `reproject`
+            (the commit of that policy); drafts of a `draft` (0: it ended after the first
+            confidence); context rows of a `carry` (all that `strict` drafts); bytes of a `copy`
+            in memory.
         n: samples.
         position: tokens evaluated before the step (a prefill's: by it).
         best_ns: the fastest sample, what to read where other work shares the machine.
+        numerics, commit: what was measured.
     """
 
     kind: CostKind
@@ -283,15 +287,33 @@ class CostMeasured(Event):
     n: int
     position: int = 0
     best_ns: int = 0
+    numerics: str = ""
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringFinished(Event):
+    """All costs that were asked for are there, or measuring was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteStarted(Event):
-    """Start of a suite of runs."""
+    """Start of a suite of runs.
+
+    Args:
+        runs: how many it has when nothing stops it, 0 = unknown.
+        prompts: (label, category) of every prompt, in order.
+        name: of the prompt set, "" without one.
+        max_tokens: most tokens of every run.
+    """
 
     suite_id: str
     kind: Literal["matrix", "sweep", "set"]
     cells: tuple[str, ...]
+    runs: int = 0
+    prompts: tuple[tuple[str, str], ...] = ()
+    name: str = ""
+    max_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,9 +91,16 @@ class Rules:
 def choose(row: Logits) -> int:
     """Argmax of a processed row; ties go to the lower id.
 
+    Args:
+        row: (V,) float32, or a row on a device that knows its best ids (`engine.cuda.rows`).
     Raises:
         ValueError: when the row holds a NaN, or nothing is left to choose.
     """
+    if not isinstance(row, np.ndarray):  # a forward with a NaN has failed before
+        if not row.best:
+            raise ValueError("every token is excluded")
+        first: int = row.best[0][0]
+        return first
     best = int(np.argmax(row))
     if np.isnan(row[best]):  # argmax gives the first NaN if there is one
         raise ValueError("the logits hold a NaN")
@@ -107,6 +114,9 @@ def top(row: Logits, count: int = TOP) -> Top:
 
     Excluded tokens are no candidates, so there may be fewer than `count`.
     """
+    if not isinstance(row, np.ndarray):
+        known: Top = row.best[:count]
+        return known
     left = row.copy()
     best = []
     for _ in range(min(count, row.shape[0])):

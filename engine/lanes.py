@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.arms import ArmPlan
+from engine.arrays import copy_of
 from engine.clock import Clock
 from engine.compare import Lane
 from engine.decode import Control, Stamp, Step, dspark_arm, plain_arm, recorded_arm
@@ -74,7 +75,7 @@ def evaluate_prompt(
     logits = np.array(rows.logits)[-1]
     spent = time.perf_counter_ns() - began
     kept = min(window, len(ids))
-    taps = np.array(rows.taps[len(ids) - kept :])
+    taps = copy_of(rows.taps[len(ids) - kept :])
     return Start(state, logits, ((position + len(ids) - kept, taps),), None, spent)
 
 

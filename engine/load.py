@@ -9,18 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kernels
+from engine.arrays import HOST, Arrays
 from engine.choices import Choices
 from engine.config import DrafterConfig, ModelConfig
 from engine.drafter import Drafter
 from engine.errors import Ds4Error
 from engine.events import Event, FileInfo, LoadProgress
 from engine.gguf import GGUFFile, open_gguf
-from engine.model import Model
+from engine.model import MAX_ROWS, Model
 from engine.parts import Parts
-from engine.self_test import rows_differ
+from engine.self_test import first_position, rows_differ
 from engine.settings import EngineFiles
 from engine.tokenizer import Tokenizer
 from engine.weights import load_drafter, load_target
@@ -45,6 +46,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     began = time.perf_counter_ns()
     progress = _progress(report)
     _check_threads(files.threads)
+    arrays = _arrays(files.device)
     progress("reading", 0, 1 + len(files.mtp))
     opened = [open_gguf(files.model)]
     config = ModelConfig.from_gguf(opened[0])
@@ -54,16 +56,22 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
         opened.append(open_gguf(path))
         drafter_configs.append(DrafterConfig.from_gguf(opened[-1], config))
     _check_taps(drafter_configs)
+    if files.device != "cpu":
+        from engine.cuda.weights import require_device_memory
+
+        require_device_memory(opened)
     tokenizer = Tokenizer.from_gguf(opened[0])
     infos = [_info(file, "drafter" if i else "target") for i, file in enumerate(opened)]
     progress("reading", 1 + len(files.mtp), 1 + len(files.mtp))
-    kernels.compile_all(lambda done, total, name: progress("compiling kernels", done, total))
+    if files.device == "cpu":  # on a GPU they are compiled when they are first used
+        kernels.compile_all(lambda done, total, name: progress("compiling kernels", done, total))
     model = Model(
         load_target(opened[0], device=files.device, progress=progress),
         config,
         kv_rounding=files.kv_rounding,
         context=_context(files, config),
         tap_layers=drafter_configs[0].target_layers if drafter_configs else None,
+        arrays=arrays,
     )
     drafters = {
         path: Drafter(load_drafter(file, config, device=files.device, progress=progress), model)
@@ -88,9 +96,15 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
         new_choices=Choices,
         rows_differ=cache(
             lambda: rows_differ(
-                model, model.new_state, _longest(list(drafters.values())), config.vocab_size
+                model,
+                model.new_state,
+                _longest(list(drafters.values())),
+                config.vocab_size,
+                first_position(config, config.window + MAX_ROWS, model.context),
             )
         ),
+        settle=None if files.device == "cpu" else arrays.settle,
+        rehearse=None if files.device == "cpu" else _rehearse,
         load_ns=time.perf_counter_ns() - began,
     )
 
@@ -100,6 +114,24 @@ def _progress(report: Report) -> Callable[[str, int, int], None]:
         report(LoadProgress("", -1, time.perf_counter_ns(), stage, done, total))
 
     return progress
+
+
+def _arrays(device: str) -> Arrays:
+    """Memory of the device, which must be one that can be computed on."""
+    if device == "cpu":
+        return HOST
+    from engine.cuda.check import require_cuda
+
+    require_cuda()
+    from engine.cuda.arrays import DeviceArrays
+
+    return DeviceArrays()
+
+
+def _rehearse(timelines: Sequence[Any], progress: Callable[[int, int], None]) -> None:
+    from engine.cuda.rehearsal import rehearse
+
+    rehearse(timelines, progress)
 
 
 def _check_threads(threads: int) -> None:

@@ -8,28 +8,29 @@ width, S = 4 streams, H heads of hd, Q low rank, K experts, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from engine.arrays import HOST, Array, Arrays, copy_of, joined
 from engine.buffers import Buffers, Sizes
 from engine.choices import Choices
 from engine.config import ModelConfig
 from engine.errors import Ds4Error
 from engine.paths import OP_CLASSES, Perturb, Plan
 from engine.rope import rope_turns
+from engine.rows import Rows
 from engine.state import MAX_ROWS, LayerState, Layout, State
 from engine.weights import BlockWeights, TargetWeights
 from kernels.attention import attention, key_spans
 from kernels.attn_out import attn_out
-from kernels.compressor import Finish, compress
+from kernels.compressor import compress_layer
 from kernels.embedding import embed
-from kernels.experts import mix_experts
+from kernels.experts import mix_all
 from kernels.head import head
-from kernels.hyper_connections import hc_head, hc_post, hc_pre, stream_mean
+from kernels.hyper_connections import hc_head, hc_post, hc_pre, hc_turn, stream_mean
 from kernels.indexer import select_rows
-from kernels.mode import EXACT, Mode
+from kernels.mode import EXACT, TILES, Mode
 from kernels.qkv import Rounding, qkv
 from kernels.router import route
 
@@ -37,19 +38,6 @@ __all__ = ["MAX_ROWS", "Model", "Modes", "Rows"]
 
 DEFAULT_TAPS = 3
 """Layers whose output is tapped when nothing else is asked for: the last three."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Result of a forward, in the model's buffers: valid until its next forward.
-
-    Args:
-        logits: (n, V) float32, or (1, V) of the last row.
-        taps: (n, T * D) float32, mean over the streams after each tapped layer, concatenated.
-    """
-
-    logits: np.ndarray
-    taps: np.ndarray
 
 
 class Modes(NamedTuple):
@@ -80,6 +68,7 @@ class Model:
         context: capacity of its states in tokens; the file's context length, at most 8192, when
             absent.
         tap_layers: layers whose output is tapped; the last three when absent.
+        arrays: where everything is that is not weights; the weights are there too.
     """
 
     def __init__(
@@ -91,6 +80,7 @@ class Model:
         max_rows: int = MAX_ROWS,
         context: int | None = None,
         tap_layers: Sequence[int] | None = None,
+        arrays: Arrays = HOST,
     ) -> None:
         if kv_rounding not in ("fp8", "none"):
             raise ValueError(f"kv_rounding is {kv_rounding!r}, expected 'fp8' or 'none'")
@@ -98,6 +88,7 @@ class Model:
             raise ValueError(f"max_rows is {max_rows}, expected 1 to {MAX_ROWS}")
         if config.streams != 4:
             raise ValueError(f"{config.streams} hyper-connection streams, expected 4")
+        self.arrays = arrays
         self.config = config
         self.weights = weights
         self.rounded = kv_rounding == "fp8"
@@ -107,8 +98,10 @@ class Model:
         last = range(max(0, config.layers - DEFAULT_TAPS), config.layers)
         self.tap_layers = tuple(last if tap_layers is None else tap_layers)
         c, size = config, config.rope_dim
-        self.turns = rope_turns(self.context + MAX_ROWS, size, c.rope_base, None)
-        self.compress_turns = rope_turns(self.context, size, c.compress_rope_base, c.yarn)
+        self.turns = arrays.take(rope_turns(self.context + MAX_ROWS, size, c.rope_base, None))
+        self.compress_turns = arrays.take(
+            rope_turns(self.context, size, c.compress_rope_base, c.yarn)
+        )
         self.sizes = Sizes(
             dim=c.dim,
             vocab=c.vocab_size,
@@ -125,7 +118,7 @@ class Model:
 
     def new_state(self) -> State:
         """An empty timeline."""
-        return State(self._layout, self._recompress)
+        return State(self._layout, self._recompress, self.arrays)
 
     def forward(
         self,
@@ -163,6 +156,7 @@ class Model:
         if tokens.min() < 0 or tokens.max() >= self.config.vocab_size:
             raise ValueError(f"token ids must be in 0..{self.config.vocab_size - 1}")
         modes = self._modes_of(plan, total > 1)
+        state.tiles = plan.path == "invariant"
         if total <= self.max_rows:
             rows = self._pass(state, tokens, modes, all_logits, record, pin)
             if on_rows is not None:
@@ -174,11 +168,11 @@ class Model:
             last = start + chunk.size == total
             rows = self._pass(state, chunk, modes, all_logits, record, pin, head_too=last)
             if all_logits or last:
-                logits.append(rows.logits.copy())
-            taps.append(rows.taps.copy())
+                logits.append(np.array(rows.logits))
+            taps.append(copy_of(rows.taps))
             if on_rows is not None:
                 on_rows(start + chunk.size, total)
-        return Rows(np.concatenate(logits), np.concatenate(taps))
+        return Rows(np.concatenate(logits), joined(taps))
 
     def _pass(
         self,
@@ -193,41 +187,73 @@ class Model:
         """One pass of at most `max_rows` rows through all layers, and the head."""
         n = tokens.size
         b = self._buffers_of(n)
-        b.ids[:] = tokens
-        b.positions[:] = range(state.position, state.position + n)
+        wanted = self._buffers_of(n if all_logits else 1)
+        headed = all_logits or head_too
+        self.arrays.put(b.ids, tokens)
+        self.arrays.put(b.positions, range(state.position, state.position + n))
         if record is not None:
             record.begin(state.position, tokens)
-        self._run_layers(state, b, modes, record, pin)
-        wanted = self._buffers_of(n if all_logits else 1)
-        if all_logits or head_too:
-            bad = self._run_head(b, wanted, modes[-1].head)
-            if bad >= 0:
-                raise self._not_finite(state, b, modes, pin)
+        chosen = self._has_choice(state.position + n)
+
+        def work() -> Any:
+            self._run_layers(state, b, modes, chosen, record, pin)
+            return self._run_head(b, wanted, modes[-1].head) if headed else -1
+
+        # What a diagnosis reads or changes on the way is never replayed.
+        once = record is not None or pin is not None
+        key = (id(state.memory), n, all_logits, headed, chosen, id(modes))
+        bad = self.arrays.run(None if once else key, work)
         state.position += n
-        return Rows(wanted.logits, b.taps)
+
+        def failure() -> Ds4Error:
+            state.position -= n
+            return self._not_finite(state, b, modes, chosen, pin)
+
+        rows: Rows = self.arrays.rows(wanted.logits, b.taps, bad, failure)
+        return rows
 
     def _run_layers(
         self,
         state: State,
         b: Buffers,
         modes: tuple[Modes, ...],
+        chosen: bool,
         record: Choices | None = None,
         pin: Choices | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> None:
-        """All layers of one pass, in order; `watch` is called after each with its number."""
-        c, w = self.config, self.weights
+        """All layers of one pass, in order; `watch` is called after each with its number.
+
+        Args:
+            chosen: a row sees more compressed rows than the indexer selects.
+        """
+        c, w, eps = self.config, self.weights, self.config.norm_eps
         embed(b.ids, w.embedding, b.streams)  # (n, S * D)
         for ratio, spans in b.spans.items():
             key_spans(b.positions, c.window, ratio, spans)
-        inputs = state.inputs(b.ids.size)
+        inputs = state.inputs(len(b.ids))
+        hc_pre(
+            b.streams, w.layers[0].hc_attn, w.layers[0].attn_norm, eps, c.hc_eps,
+            c.sinkhorn_iterations, inputs[0], b.post, b.comb, b.positions, modes[0].hc,
+        )  # fmt: skip
         for layer, block in enumerate(w.layers):
             m, s = modes[layer], state.layers[layer]
             x = inputs[layer]  # (n, D), kept in the state for a re-projection
-            self._attend(b, block, s, layer, x, m, record, pin)
-            hc_post(b.y, b.post, b.comb, b.streams)
+            self._attend(b, block, s, layer, x, m, chosen, record, pin)
+            hc_turn(
+                b.y, b.streams, block.hc_ffn, block.ffn_norm, eps, c.hc_eps,
+                c.sinkhorn_iterations, b.x, b.post, b.comb, b.positions, m.hc,
+            )  # fmt: skip
             self._feed_forward(b, block, layer, m, record, pin)
-            hc_post(b.y, b.post, b.comb, b.streams)
+            if layer + 1 < c.layers:
+                after = w.layers[layer + 1]
+                hc_turn(
+                    b.y, b.streams, after.hc_attn, after.attn_norm, eps, c.hc_eps,
+                    c.sinkhorn_iterations, inputs[layer + 1], b.post, b.comb, b.positions,
+                    modes[layer + 1].hc,
+                )  # fmt: skip
+            else:
+                hc_post(b.y, b.post, b.comb, b.streams)
             if layer in self.tap_layers:
                 stream_mean(b.streams, b.taps, self.tap_layers.index(layer) * c.dim)
             if watch is not None:
@@ -239,59 +265,50 @@ class Model:
         block: BlockWeights,
         s: LayerState,
         layer: int,
-        x: np.ndarray,
+        x: Array,
         m: Modes,
+        chosen: bool,
         record: Choices | None,
         pin: Choices | None,
     ) -> None:
-        """Attention sub-layer: streams -> b.y."""
+        """Attention sub-layer: its normed input x -> b.y."""
         c, eps = self.config, self.config.norm_eps
         ratio = block.ratio
         turns = self.compress_turns if ratio else self.turns
-        hc_pre(
-            b.streams, block.hc_attn, block.attn_norm, eps, c.hc_eps, c.sinkhorn_iterations,
-            x, b.post, b.comb, b.positions, m.hc,
-        )  # fmt: skip
         qkv(
             x, b.positions, block.qkv, turns, eps, c.heads, self._raw_rounding, b.qr, b.q, s.raw,
-            0, m.qkv,
+            b.origin, m.qkv,
         )  # fmt: skip
         counts = b.all_rows
         if ratio:
             self._compress(block, s, x, b.positions, m.compressor)
-        if block.indexer is not None and self._has_choice(b):
+        if block.indexer is not None and chosen:
             counts = b.counts
             select_rows(
                 x, b.qr, b.positions, block.indexer, turns, c.index_heads, ratio, c.index_top_k,
                 self.rounded, s.index, b.selected, counts, b.gaps, m.indexer,
             )  # fmt: skip
             if pin is not None:
-                _pin_rows(b, layer, pin)
+                self._pin_rows(b, layer, pin)
             if record is not None:
-                record.note(layer, "indexer", b.selected, b.gaps, counts)
+                self._note(record, layer, "indexer", b.selected, b.gaps, counts)
         attention(
             b.q, s.raw, s.comp, b.spans[ratio], b.selected, counts, block.sinks, b.positions,
             turns, b.o, m.attention,
+            reach=(c.window, c.index_top_k if ratio == 4 else s.comp.shape[0]),
         )  # fmt: skip
         attn_out(b.o, block.attn_out, b.y, b.positions, m.attn_out)
 
     def _compress(
-        self, block: BlockWeights, s: LayerState, x: np.ndarray, positions: np.ndarray, mode: Mode
+        self, block: BlockWeights, s: LayerState, x: Array, positions: Array, mode: Mode
     ) -> None:
         """Both compressors of a layer: projections into the frontier, completed rows."""
-        eps, turns = self.config.norm_eps, self.compress_turns
-        if block.compressor is not None:
-            finish: Finish = "fp8" if self.rounded else "plain"
-            compress(
-                x, positions, block.compressor, turns, eps, block.ratio, finish, s.frontier_kv,
-                s.frontier_score, s.comp, mode,
-            )  # fmt: skip
-        if block.index_compressor is not None:
-            finish = "hadamard+fp4" if self.rounded else "hadamard"
-            compress(
-                x, positions, block.index_compressor, turns, eps, block.ratio, finish,
-                s.index_frontier_kv, s.index_frontier_score, s.index, mode,
-            )  # fmt: skip
+        if block.compressor is None:
+            return
+        compress_layer(
+            x, positions, block.compressor, block.index_compressor, self.compress_turns,
+            self.config.norm_eps, block.ratio, self.rounded, s, mode,
+        )  # fmt: skip
 
     def _feed_forward(
         self,
@@ -302,53 +319,53 @@ class Model:
         record: Choices | None,
         pin: Choices | None,
     ) -> None:
-        """Mixture-of-experts sub-layer: streams -> b.y."""
-        c, eps = self.config, self.config.norm_eps
-        hc_pre(
-            b.streams, block.hc_ffn, block.ffn_norm, eps, c.hc_eps, c.sinkhorn_iterations,
-            b.x, b.post, b.comb, b.positions, m.hc,
-        )  # fmt: skip
-        forced = b.none_forced if pin is None else _pinned_experts(b, layer, pin)
+        """Mixture-of-experts sub-layer: its normed input b.x -> b.y."""
+        forced = b.none_forced if pin is None else self._pinned_experts(b, layer, pin)
         route(
-            b.x, b.ids, block.router, forced, c.expert_scale, b.experts, b.expert_weights, b.gaps,
-            b.positions, m.router,
+            b.x, b.ids, block.router, forced, self.config.expert_scale, b.experts,
+            b.expert_weights, b.gaps, b.positions, m.router,
         )  # fmt: skip
         if record is not None:
-            record.note(layer, "router", b.experts, b.gaps)
-        mix_experts(
-            b.x, b.experts, b.expert_weights, block.experts, block.clamp, b.y, False, b.positions,
-            m.experts,
-        )  # fmt: skip
-        mix_experts(
-            b.x, b.shared_expert, b.shared_weight, block.shared, block.clamp, b.y, True,
-            b.positions, m.shared,
+            self._note(record, layer, "router", b.experts, b.gaps)
+        mix_all(
+            b.x, b.experts, b.expert_weights, block.experts, block.shared, b.shared_expert,
+            b.shared_weight, block.clamp, b.y, b.positions, m.experts, m.shared,
         )  # fmt: skip
 
-    def _run_head(self, b: Buffers, wanted: Buffers, mode: Mode) -> int:
-        """Logits of the last rows of b into `wanted`; the first row that is not finite, or -1."""
+    def _run_head(self, b: Buffers, wanted: Buffers, mode: Mode) -> Any:
+        """Logits of the last rows of b into `wanted`; which rows are not finite."""
         c, w = self.config, self.weights
-        n = wanted.ids.size
+        n = len(wanted.ids)
         streams, positions = b.streams[-n:], b.positions[-n:]
         hc_head(streams, w.hc_head, c.norm_eps, c.hc_eps, wanted.hidden, positions, mode)
         return head(wanted.hidden, w.norm, w.output, c.norm_eps, wanted.logits, positions, mode)
 
-    def _has_choice(self, b: Buffers) -> bool:
-        """Whether the last row sees more compressed rows than the indexer selects."""
-        return int(b.spans[4][-1, 2]) > self.config.index_top_k
+    def _has_choice(self, end: int) -> bool:
+        """Whether the row before position `end` sees more rows than the indexer selects."""
+        return 4 in self.config.ratios and end // 4 > self.config.index_top_k
+
+    def _note(self, record: Choices, layer: int, kind: str, *found: Array) -> None:
+        record.note(layer, kind, *(self.arrays.host(array) for array in found))
 
     def _recompress(self, state: State, position: int, rows: int) -> None:
         """Re-run the compressors of `rows` rows by the decode path, on the captured inputs."""
         if not rows:
             return
-        positions = np.arange(position, position + rows)
-        inputs = state.inputs(rows)
-        for block, s, x in zip(self.weights.layers, state.layers, inputs, strict=True):
-            self._compress(block, s, x, positions, EXACT)
+        b = self._buffers_of(rows)
+        self.arrays.put(b.positions, range(position, position + rows))
+        mode = TILES if state.tiles else EXACT
+
+        def work() -> None:
+            inputs = state.inputs(rows)
+            for block, s, x in zip(self.weights.layers, state.layers, inputs, strict=True):
+                self._compress(block, s, x, b.positions, mode)
+
+        self.arrays.run((id(state.memory), rows, "recompress", mode), work)
 
     def _buffers_of(self, n: int) -> Buffers:
         b = self._buffers.get(n)
         if b is None:
-            b = self._buffers[n] = Buffers(n, self.sizes)
+            b = self._buffers[n] = Buffers(n, self.sizes, self.arrays)
         return b
 
     def _modes_of(self, plan: Plan, several: bool) -> tuple[Modes, ...]:
@@ -361,54 +378,65 @@ class Model:
         return found
 
     def _not_finite(
-        self, state: State, b: Buffers, modes: tuple[Modes, ...], pin: Choices | None
+        self,
+        state: State,
+        b: Buffers,
+        modes: tuple[Modes, ...],
+        chosen: bool,
+        pin: Choices | None,
     ) -> Ds4Error:
         """The error for logits that are not finite: runs the layers again to find the first."""
         bad: list[int] = []
 
         def watch(layer: int) -> None:
-            if not bad and not np.isfinite(b.streams).all():
+            if not bad and not np.isfinite(self.arrays.host(b.streams)).all():
                 bad.append(layer)
 
-        self._run_layers(state, b, modes, None, pin, watch)
+        self._run_layers(state, b, modes, chosen, None, pin, watch)
         where = f"layer {bad[0]}" if bad else "the output head"
         return Ds4Error(
             "Logits not finite",
-            f"Tokens {b.positions[0]} to {b.positions[-1]} gave logits with a NaN or an infinity, "
-            f"expected finite numbers; it first appeared in {where}.",
+            f"Tokens {state.position} to {state.position + len(b.ids) - 1} gave logits with a NaN "
+            f"or an infinity, expected finite numbers; it first appeared in {where}.",
             "The weights are damaged, or too large for this numerics.",
         )
+
+    def _pin_rows(self, b: Buffers, layer: int, pin: Choices) -> None:
+        """Take over recorded indexer rows, where the pinned token is the row's."""
+        host = self.arrays.host
+        ids, selected, counts = host(b.ids), host(b.selected), host(b.counts)
+        for r, position in enumerate(host(b.positions).tolist()):
+            if "indexer" in pin.kinds and pin.token(position) == ids[r]:
+                rows = pin.at(position).get((layer, "indexer"), ())
+                if rows and counts[r] >= 0:
+                    selected[r, : len(rows)] = rows
+                    counts[r] = len(rows)
+        self.arrays.put(b.selected, selected)
+        self.arrays.put(b.counts, counts)
+
+    def _pinned_experts(self, b: Buffers, layer: int, pin: Choices) -> Array:
+        """(n, K) recorded experts where the pinned token is the row's, -1 elsewhere."""
+        ids, forced = self.arrays.host(b.ids), np.array(self.arrays.host(b.none_forced))
+        for r, position in enumerate(self.arrays.host(b.positions).tolist()):
+            if "router" in pin.kinds and pin.token(position) == ids[r]:
+                experts = pin.at(position).get((layer, "router"), ())
+                if experts:
+                    forced[r] = experts
+        return self.arrays.take(forced)
 
 
 def _layer_modes(plan: Plan, perturb: Perturb | None, layer: int) -> Modes:
     modes = []
     for op_class in OP_CLASSES:
-        batch = plan.path_of(op_class) == "batch"
+        path = plan.path_of(op_class)
+        batch = path == "batch"
         ulps = salt = 0
         if perturb is not None and perturb.op_class == op_class:
             ulps = perturb.ulps
             place = layer * len(OP_CLASSES) + OP_CLASSES.index(op_class)
             salt = perturb.seed * 0x632BE59BD9B4E019 + place * 0x9E6C63D0876A9A47
-        modes.append(Mode(batch, batch and plan.round_rows, ulps, salt))
+        invariant = path == "invariant"
+        # Q8_0 products; a batch that rounds its rows gains more from their speed than from F16.
+        fixed: Literal[0, 16] = 16 if invariant or (batch and plan.round_rows) else 0
+        modes.append(Mode(batch, batch and plan.round_rows, ulps, salt, invariant, fixed))
     return Modes(*modes)
-
-
-def _pin_rows(b: Buffers, layer: int, pin: Choices) -> None:
-    """Take over recorded indexer rows, where the pinned token is the row's."""
-    for r, position in enumerate(b.positions.tolist()):
-        if "indexer" in pin.kinds and pin.token(position) == b.ids[r]:
-            rows = pin.at(position).get((layer, "indexer"), ())
-            if rows and b.counts[r] >= 0:
-                b.selected[r, : len(rows)] = rows
-                b.counts[r] = len(rows)
-
-
-def _pinned_experts(b: Buffers, layer: int, pin: Choices) -> np.ndarray:
-    """(n, K) recorded experts where the pinned token is the row's, -1 elsewhere."""
-    forced = b.none_forced.copy()
-    for r, position in enumerate(b.positions.tolist()):
-        if "router" in pin.kinds and pin.token(position) == b.ids[r]:
-            experts = pin.at(position).get((layer, "router"), ())
-            if experts:
-                forced[r] = experts
-    return forced

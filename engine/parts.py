@@ -24,6 +24,8 @@ class Parts:
         new_choices: makes an empty record of discrete choices of the given kinds.
         rows_differ: tests `invariant`: nothing, or what differs; None = it needs no test.
         settle: waits for the device; None where nothing is asynchronous.
+        rehearse: takes every step of the timelines once or twice and undoes it, outside all clocks,
+            so that nothing is compiled or captured within them; None where nothing is.
     """
 
     model: Model
@@ -43,6 +45,7 @@ class Parts:
     new_choices: Callable[[Sequence[str]], Any] | None = None
     rows_differ: Callable[[], str] | None = None
     settle: Callable[[], None] | None = None
+    rehearse: Callable[[Sequence[Any], Callable[[int, int], None]], None] | None = None
     load_ns: int = 0
 
     @property

@@ -49,7 +49,8 @@ class Plan:
         path: kernels of the op classes in `batch_ops` when it is `batch`, else of all classes.
         batch_ops: op classes that take the `batch` kernels; the others take the decode path's,
             row by row. Only read when `path` is `batch`.
-        round_rows: round activations to F16 in `batch` kernels (off for a prefill that keeps F32).
+        round_rows: round activations in `batch` kernels, to F16, on the CPU with Q8_0 weights to 16
+            bits with one scale per block of 32 (off for a prefill that keeps F32).
         perturb: fault injection, only in verifies of two or more rows.
     """
 

@@ -21,9 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from typing import TYPE_CHECKING
 
 from engine.events import Event, RunFailed
 from engine.settings import EngineFiles, Knobs, Prompt, RunRequest, check_knobs
+
+if TYPE_CHECKING:
+    from engine.costs import CostRequest
+    from engine.suite import SuiteRequest
 
 STDERR_TAIL = 4000
 """Characters of a dead child's stderr that are kept."""
@@ -40,6 +45,20 @@ class Run(Command):
     """Start a run; a run in progress is cancelled first."""
 
     request: RunRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuite(Command):
+    """Start a suite of runs; what is in progress is cancelled first. `Stop` ends all of it."""
+
+    request: SuiteRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Command):
+    """Measure what steps cost; a run in progress is cancelled first. Answered by `CostMeasured`."""
+
+    request: CostRequest
 
 
 @dataclass(frozen=True, slots=True)

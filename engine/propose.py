@@ -23,13 +23,17 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Drafts of one block; the first `proposed` of them go to the verify."""
+    """Drafts of one block; the first `proposed` of them go to the verify.
+
+    `most` is how many could have been proposed; 0 where nothing was drafted.
+    """
 
     drafts: tuple[int, ...] = ()
     unbiased: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     proposed: int = 0
     clip: str = ""
+    most: int = 0
 
 
 def limit_of(block_size: int, draft_max: int | None, remaining: int, free: int) -> Limit:
@@ -47,6 +51,45 @@ def limit_of(block_size: int, draft_max: int | None, remaining: int, free: int) 
     ]
     tightest = min(limits, key=lambda limit: limit.drafts)
     return Limit(max(0, tightest.drafts), tightest.reason)
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 2, 16
+"""Steps that are not drafted for after one cycle that lost, and at most after many in a row."""
+
+PAYS_FROM = 2
+"""Accepted drafts below which no cycle pays: two tokens cost more than two decodes."""
+
+
+class Pause:
+    """Steps without drafting where drafting loses, so that a gated arm is hardly slower than plain.
+
+    To know the first confidence costs most of a block, so no threshold makes bad drafts free. After
+    a drafted cycle that accepted fewer than PAYS_FROM drafts, FIRST_PAUSE steps are taken without
+    drafting; after each further such cycle in a row twice as many, at most LONGEST_PAUSE. It
+    follows from the arm's own confidences and committed tokens alone, so a run can be repeated.
+    Without a gate (threshold 0) there are no pauses.
+    """
+
+    def __init__(self) -> None:
+        self._next = FIRST_PAUSE
+        self._left = 0
+
+    def applies(self, gate: float) -> bool:
+        """Whether the step that begins now is one without drafting."""
+        if not self._left or gate == 0:
+            return False
+        self._left -= 1
+        return True
+
+    def settle(self, accepted: int, most: int) -> None:
+        """Take over how a drafted cycle ended.
+
+        Args:
+            most: drafts that it could propose; fewer than PAYS_FROM need only all be accepted.
+        """
+        lost = accepted < min(PAYS_FROM, most)
+        self._left = self._next if lost else 0
+        self._next = min(2 * self._next, LONGEST_PAUSE) if lost else FIRST_PAUSE
 
 
 class Chain:
@@ -76,9 +119,11 @@ class Chain:
         self._drafts: list[int] = []
         self._confidences: list[float] = []
         self._clip = ""
+        self._most = 0
 
     def run(self, limit: Limit) -> None:
         """Draft up to the limit, the gate or an EOS."""
+        self._most = limit.drafts
         for row in range(limit.drafts):
             confidence = float(self._block.confidence(row, self._last))
             self._confidences.append(confidence)
@@ -93,7 +138,12 @@ class Chain:
         self._clip = limit.reason
 
     def _draft(self, row: int, previous: int | None, ahead: list[int]) -> int:
-        if self._markov and previous is not None:
+        if not self._markov:
+            previous = None
+        best = self._known(row, previous)
+        if best is not None and best not in self._rules.excluded(ahead):
+            return best
+        if previous is not None:
             logits, _ = self._block.scores(row, previous)
         else:
             logits = self._block.logits(row)
@@ -101,6 +151,12 @@ class Chain:
             return choose(self._rules.process(logits, ahead))
         except ValueError as error:
             raise Ds4Error("No draft to choose", f"In row {row} of a block, {error}.") from error
+
+    def _known(self, row: int, previous: int | None) -> int | None:
+        """The argmax of a row without exclusions, where its block has it at hand."""
+        best = getattr(self._block, "best", None)
+        found: int | None = None if best is None else best(row, previous)
+        return found
 
     def record(self) -> Proposal:
         """What `run` found, with what only a reader needs: the cut draft, drafts without bias."""
@@ -111,7 +167,8 @@ class Chain:
         unbiased = tuple(drafts)
         if self._markov:
             unbiased = tuple(self._draft(row, None, drafts[:row]) for row in range(len(drafts)))
-        return Proposal(tuple(drafts), unbiased, tuple(self._confidences), proposed, self._clip)
+        confidences = tuple(self._confidences)
+        return Proposal(tuple(drafts), unbiased, confidences, proposed, self._clip, self._most)
 
     @property
     def proposed(self) -> tuple[int, ...]:

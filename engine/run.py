@@ -147,6 +147,9 @@ class Run:
             yield RunFinished(*self._stamp(), None, "the run was stopped before its first token")
             return
         lanes = maker.lanes()
+        if self._parts.rehearse is not None:
+            timelines = [lane.timeline for lane in lanes]
+            self._parts.rehearse(timelines, self._progress("compiling kernels"))
         race = Race(
             self.run_id, lanes, control, self._race_rules(), controls, self._explainer(maker)
         )

@@ -9,15 +9,28 @@ import time
 import traceback
 import uuid
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from engine.decode import Control
 from engine.errors import Ds4Error
-from engine.events import Event, Notice, RunFailed
-from engine.process import Cancel, Command, Pause, Quit, Render, Resume, Run, Stop, Turn
+from engine.events import Event, MeasuringFinished, Notice, RunFailed
+from engine.process import (
+    Cancel,
+    Command,
+    Measure,
+    Pause,
+    Quit,
+    Render,
+    Resume,
+    Run,
+    RunSuite,
+    Stop,
+    Turn,
+)
 from engine.session import Engine, load_engine
-from engine.settings import EngineFiles, Prompt, RunRequest
+from engine.settings import EngineFiles, Prompt
 
 BATCH_NS = 10_000_000
 """Events are sent at least this often while steps are short: well under a frame of the screen."""
@@ -44,6 +57,12 @@ def serve(commands: Connection, events: Connection, files: EngineFiles) -> None:
         host.report(failure("", error))
         return
     host.serve(engine)
+
+
+def _measured(costs: Iterator[Event]) -> Iterator[Event]:
+    """Costs, and that they are over."""
+    yield from costs
+    yield MeasuringFinished("", -1, time.perf_counter_ns())
 
 
 class Host:
@@ -76,8 +95,12 @@ class Host:
             match command:
                 case Quit():
                     return
-                case Run():
-                    self._run(engine, command.request)
+                case Run(run):
+                    self._run(lambda control: engine.run(run, control, self.report))
+                case RunSuite(suite):
+                    self._run(lambda control: suite.events(engine, control, self.report))
+                case Measure(costs):
+                    self._run(lambda control: _measured(engine.costs(costs, self.report, control)))
                 case Render():
                     self._render(engine, command.prompt)
                 case _:
@@ -92,12 +115,13 @@ class Host:
         self._batch += events
         self._flush()
 
-    def _run(self, engine: Engine, request: RunRequest) -> None:
+    def _run(self, begin: Callable[[Control], Iterator[Event]]) -> None:
+        """Send all events of what `begin` starts; an error ends it as a RunFailed."""
         self._control = Control(0, checkpoint=self._checkpoint)
         run_id = uuid.uuid4().hex[:8]
         try:
-            for event in engine.run(request, self._control, self.report):
-                run_id = event.run_id
+            for event in begin(self._control):
+                run_id = event.run_id or run_id
                 self._batch.append(event)
         except (EOFError, ConnectionError):
             raise
@@ -126,7 +150,7 @@ class Host:
                 case Turn() if command.arm in self._control.knobs:
                     drafter = self._control.knobs[command.arm].mtp
                     self._control.knobs[command.arm] = replace(command.knobs, mtp=drafter)
-                case Run() | Quit():
+                case Run() | RunSuite() | Measure() | Quit():
                     self._control.cancelled, paused = True, False
                     self._waiting.append(command)
                 case Render():

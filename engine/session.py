@@ -79,16 +79,21 @@ class Engine:
         run = Run(self._parts, self._files, self._conversation, request, control, report)
         return self._with_text(run.run_id, run.events())
 
-    def costs(self, request: CostRequest, report: Report = ignore) -> Iterator[ev.CostMeasured]:
+    def costs(
+        self, request: CostRequest, report: Report = ignore, control: Control | None = None
+    ) -> Iterator[ev.CostMeasured]:
         """What steps cost, measured outside of any run.
 
         Args:
             report: takes the progress of each turn.
+            control: ends it after the turn in progress.
         """
-        stamp = Stamp("", -1)
+        stamp, control = Stamp("", -1), control or Control(0)
 
-        def progress(done: int, total: int) -> None:
+        def progress(done: int, total: int) -> bool:
             report(ev.LoadProgress(*stamp(), "measuring", done, total))
+            control.checkpoint()
+            return control.stopped or control.cancelled
 
         rounding = self._files.kv_rounding
         return measure(self._parts, request, stamp, kv_rounding=rounding, progress=progress)

@@ -65,8 +65,9 @@ class Prompt:
 class Knobs:
     """One DSpark arm: policy, confidence threshold, most drafts of a block, drafter.
 
-    `confidence` None is the drafter's own default, `draft_max` None the whole block, `mtp` None the
-    engine's first drafter.
+    `confidence` None is the drafter's own default; above 0 the arm also pauses drafting after
+    cycles that lost (`engine.propose.Pause`). `draft_max` None is the whole block,
+    `mtp` None the engine's first drafter.
     """
 
     commit: Policy = "direct"

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from engine.arrays import HOST, Array, Arrays
 from engine.config import ModelConfig
 
 MAX_ROWS = 32
@@ -45,7 +46,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One layer's arrays, float32, views of one buffer; unused ones have no rows.
+    """One layer's arrays, float32, views of one buffer on their device; unused ones have no rows.
 
     Args:
         raw: (window + MAX_ROWS, head_dim) ring of key-value rows.
@@ -56,14 +57,14 @@ class LayerState:
         captured: (MAX_ROWS, dim) normed inputs of the last forward's attention sub-layer.
     """
 
-    raw: np.ndarray
-    comp: np.ndarray
-    index: np.ndarray
-    frontier_kv: np.ndarray
-    frontier_score: np.ndarray
-    index_frontier_kv: np.ndarray
-    index_frontier_score: np.ndarray
-    captured: np.ndarray
+    raw: Array
+    comp: Array
+    index: Array
+    frontier_kv: Array
+    frontier_score: Array
+    index_frontier_kv: Array
+    index_frontier_score: Array
+    captured: Array
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Layout:
         """Elements of all arrays together."""
         return sum(a * b for layer in range(self.config.layers) for a, b in self.shapes(layer))
 
-    def views(self, buffer: np.ndarray) -> tuple[LayerState, ...]:
+    def views(self, buffer: Array) -> tuple[LayerState, ...]:
         """Every layer's arrays inside one buffer."""
         layers, start = [], 0
         for layer in range(self.config.layers):
@@ -117,29 +118,35 @@ class State:
     Args:
         recompress: re-runs the compressors of the first `rows` rows from a position, on the inputs
             that the last forward captured (`Model` gives it).
-        buffer: the arrays' memory, taken over; new and zero when absent.
+        arrays: where its memory is.
+        like: another timeline's memory, to begin as it is; all zero when absent.
+
+    `tiles` says whether its last forward was `invariant`: a re-projection goes the same way.
     """
 
     def __init__(
         self,
         layout: Layout,
         recompress: Callable[[State, int, int], None],
-        buffer: np.ndarray | None = None,
+        arrays: Arrays = HOST,
+        like: Array | None = None,
         position: int = 0,
     ) -> None:
         self.position = position
         self._layout = layout
         self._recompress = recompress
-        self._buffer = np.zeros(layout.floats, np.float32) if buffer is None else buffer
-        self.layers = layout.views(self._buffer)
-        self._inputs: dict[int, tuple[np.ndarray, ...]] = {}
+        self.tiles = False
+        self._arrays = arrays
+        self.memory = arrays.memory(self, layout.floats if like is None else like)
+        self.layers = layout.views(self.memory)
+        self._inputs: dict[int, tuple[Array, ...]] = {}
 
     @property
     def context(self) -> int:
         """Capacity in tokens."""
         return self._layout.context
 
-    def inputs(self, rows: int) -> tuple[np.ndarray, ...]:
+    def inputs(self, rows: int) -> tuple[Array, ...]:
         """Every layer's buffer for `rows` normed attention inputs, kept until the next forward."""
         views = self._inputs.get(rows)
         if views is None:
@@ -181,7 +188,9 @@ class State:
 
     def clone(self) -> State:
         """An independent copy."""
-        return State(self._layout, self._recompress, self._buffer.copy(), self.position)
+        other = State(self._layout, self._recompress, self._arrays, self.memory, self.position)
+        other.tiles = self.tiles
+        return other
 
     def tensors(self, layer: int) -> tuple[str, ...]:
         """Names of the tensors that a layer has."""
@@ -193,18 +202,21 @@ class State:
         Raises:
             ValueError: when the layer has no such tensor.
         """
+        return self._arrays.host(self._live(layer, tensor))
+
+    def _live(self, layer: int, tensor: str) -> Array:
+        """The same on the device."""
         if tensor not in self.tensors(layer):
             raise ValueError(f"layer {layer} has {self.tensors(layer)}, not {tensor!r}")
         ratio = self._layout.config.ratios[layer]
-        array: np.ndarray = getattr(self.layers[layer], tensor)
+        array = getattr(self.layers[layer], tensor)
         if tensor in ("comp", "index"):
             return array[: self.position // ratio]
         first = self.position - min(self.position, self._layout.config.window)
         if tensor != "raw":
             # The current window's rows and, where windows overlap, all of the one before.
             first = self.position - self.position % ratio - (ratio if ratio == 4 else 0)
-        rows: np.ndarray = array[np.arange(max(first, 0), self.position) % array.shape[0]]
-        return rows
+        return array[np.arange(max(first, 0), self.position) % array.shape[0]]
 
     def digest(self) -> dict[tuple[int, str], bytes]:
         """(layer, tensor) -> 16-byte hash of the live bytes."""

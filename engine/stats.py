@@ -11,8 +11,10 @@ import itertools
 import math
 import random
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 
 from engine.events import (
     CycleFinished,
@@ -36,6 +38,8 @@ RESAMPLES = 1000
 SEED = 20658
 """Of the bootstrap, fixed so that the same run always gets the same interval."""
 NGRAM = 8
+Draw = Callable[[Sequence[float]], tuple[float, ...]]
+"""Picks the values of the blocks that one resample drew."""
 
 
 def ids_sha256(ids: Sequence[int]) -> str:
@@ -258,18 +262,23 @@ def speedup(plain: Sequence[Sequence[float]], arm: Sequence[Sequence[float]]) ->
     blocks = [block for a, b in zip(plain, arm, strict=False) for block in _blocks(a, b)]
     if len(blocks) < LEAST_BLOCKS:
         return None
-    choose = random.Random(SEED)
+    ours, theirs = [block[0] for block in blocks], [block[1] for block in blocks]
     ratios = []
-    for _ in range(RESAMPLES):
-        drawn = choose.choices(blocks, k=len(blocks))
-        ours = sum(block[0] for block in drawn)
-        theirs = sum(block[1] for block in drawn)
-        ratios.append(ours / theirs if theirs else math.inf)
+    for draw in _draws(len(blocks)):
+        drawn = sum(draw(theirs))
+        ratios.append(sum(draw(ours)) / drawn if drawn else math.inf)
     ratios.sort()
     # The interval is of the common range of ids; shift it to the value of the whole.
     shift = value / (sum(b[0] for b in blocks) / sum(b[1] for b in blocks))
     low, high = ratios[int(RESAMPLES * 0.025)], ratios[int(RESAMPLES * 0.975)]
     return Speedup(value, low * shift, high * shift)
+
+
+@lru_cache(maxsize=2)
+def _draws(count: int) -> tuple[Draw, ...]:
+    """The resamples of so many blocks: the same ones for every arm that was run beside plain."""
+    choose = random.Random(SEED)
+    return tuple(itemgetter(*choose.choices(range(count), k=count)) for _ in range(RESAMPLES))
 
 
 def _per_token(repeats: Sequence[Sequence[float]]) -> float | None:

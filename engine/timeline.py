@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.arrays import copy_of, joined
 from engine.clock import Clock
 from engine.errors import Ds4Error
 from engine.events import ArmInfo, FinishReason
 from engine.greedy import Logits, Rules, choose
 from engine.paths import DECODE, Numerics, Plan
-from engine.roles import Drafter, Model, State
+from engine.roles import Drafter, Model, Rows, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,8 @@ class Timeline:
         pin = self.target.pin if len(tokens) > 1 else None
         rows = self.target.model.forward(self.state, tokens, plan, record=record, pin=pin)
         ahead = tokens[1:]
-        made = [
-            self.process(position + i, logits, ahead[:i], record)
-            for i, logits in enumerate(np.array(rows.logits))
-        ]
-        return made, np.array(rows.taps)
+        made = self._rows(position, rows, [ahead[:i] for i in range(len(tokens))], record)
+        return made, copy_of(rows.taps)
 
     def decode(self, token: int, ahead: Sequence[int] = ()) -> tuple[Row, Any]:
         """Evaluate one token by the decode path.
@@ -116,12 +114,28 @@ class Timeline:
         record = self.target.new_choices() if self.target.new_choices else None
         plan = DECODE[self.target.numerics]
         rows = self.target.model.forward(self.state, [token], plan, record=record)
-        row = self.process(position, np.array(rows.logits)[0], ahead, record)
-        return row, np.array(rows.taps)
+        return self._rows(position, rows, [ahead], record)[0], copy_of(rows.taps)
+
+    def _rows(
+        self, position: int, rows: Rows, ahead: Sequence[Sequence[int]], record: Any
+    ) -> list[Row]:
+        """The rows of a forward from `position` on, each after the history and its own `ahead`."""
+        if hasattr(rows, "processed"):  # they stay on their device
+            excluded = [self.rules.excluded(tokens) for tokens in ahead]
+            return [
+                self._row(position + i, logits, processed, record)
+                for i, (logits, processed) in enumerate(rows.processed(excluded))
+            ]
+        return [
+            self.process(position + i, logits, tokens, record)
+            for i, (logits, tokens) in enumerate(zip(np.array(rows.logits), ahead, strict=True))
+        ]
 
     def process(self, position: int, logits: Logits, ahead: Sequence[int], record: Any) -> Row:
         """The row at a position, ready to choose from."""
-        processed = self.rules.process(logits, ahead)
+        return self._row(position, logits, self.rules.process(logits, ahead), record)
+
+    def _row(self, position: int, logits: Logits, processed: Logits, record: Any) -> Row:
         try:
             choice = choose(processed)
         except ValueError as error:
@@ -153,6 +167,10 @@ class Timeline:
         """Give the pending taps to the drafter's context."""
         if self.drafter is None:
             return
-        for position, taps in self.taps:  # one batch, but two at the start of a later turn
-            self.drafter.extend(self.drafter_context, taps, position)
-        self.taps.clear()
+        while self.taps:  # one piece, but for pauses and the start of a later turn
+            position, taps = self.taps.pop(0)
+            parts = [taps]
+            while self.taps and self.taps[0][0] == position + sum(map(len, parts)):
+                parts.append(self.taps.pop(0)[1])
+            rows = joined(parts) if len(parts) > 1 else taps
+            self.drafter.extend(self.drafter_context, rows, position)

@@ -20,6 +20,8 @@ from engine import events as ev
 from engine.errors import Ds4Error
 
 SCHEMA = "ds4tui.trace/1"
+HEAD = json.dumps({"schema": SCHEMA})
+"""The first line of every trace."""
 
 EVENTS: dict[str, type[ev.Event]] = {
     name: value
@@ -46,11 +48,11 @@ class TraceWriter:
             ) from None
         except OSError as error:
             raise _unusable(path, "written", error) from error
-        self._write([json.dumps({"schema": SCHEMA})])
+        self._write([HEAD])
 
     def write(self, events: Iterable[ev.Event]) -> None:
         """Append a batch of events."""
-        self._write([json.dumps(encode(event), separators=(",", ":")) for event in events])
+        self._write([line_of(event) for event in events])
 
     def _write(self, lines: list[str]) -> None:
         if not lines:
@@ -64,6 +66,17 @@ class TraceWriter:
     def close(self) -> None:
         """End the file."""
         self._file.close()
+
+
+def trace_text(events: Iterable[ev.Event]) -> str:
+    """A whole trace file as text."""
+    lines = [HEAD, *(line_of(event) for event in events)]
+    return "\n".join(lines) + "\n"
+
+
+def line_of(event: ev.Event) -> str:
+    """One event as a line, without its end."""
+    return json.dumps(encode(event), separators=(",", ":"))
 
 
 def _unusable(path: str, what: str, error: OSError) -> Ds4Error:

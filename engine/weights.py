@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
 
 Matrix = np.ndarray | tuple[np.ndarray, np.ndarray]
-"""float16 or float32 (O, I), or Q8_0 as int8 (O, I) and float32 scales (O, I / 32)."""
+"""float16 or float32 (O, I), or Q8_0 as int8 (O, I) and float16 scales (O, I / 32)."""
 
 _Q8_BLOCK, _Q8_BYTES = 32, 34
 
@@ -61,9 +61,9 @@ class BlockWeights:
 
 @dataclass(frozen=True, slots=True)
 class TargetWeights:
-    """The target. `embedding` is (V, D) float32, `output` packed (V, D)."""
+    """The target. `embedding` is (V, D) float32, packed on CUDA; `output` packed (V, D)."""
 
-    embedding: np.ndarray
+    embedding: Any
     layers: tuple[BlockWeights, ...]
     hc_head: HyperConnection
     norm: np.ndarray
@@ -77,7 +77,8 @@ class DrafterWeights:
     Args:
         config: what the file says of it.
         main_proj: packed (D, T * D). main_norm: (D,).
-        markov_embedding: (V, rank) float32, `markov_w1`. markov_output: packed (V, rank).
+        markov_embedding: (V, rank) float32, `markov_w1`, packed on CUDA.
+        markov_output: packed (V, rank).
         confidence: (D + rank,) float32, or None when the file has no confidence head.
     """
 
@@ -87,12 +88,12 @@ class DrafterWeights:
     main_norm: np.ndarray
     hc_head: HyperConnection
     norm: np.ndarray
-    markov_embedding: np.ndarray
+    markov_embedding: Any
     markov_output: Any
     confidence: np.ndarray | None
 
 
-class _Tensors:
+class Tensors:
     """Reads one file's tensors by their canonical names and counts them."""
 
     def __init__(
@@ -100,10 +101,8 @@ class _Tensors:
         file: GGUFFile,
         rename: Callable[[str], str],
         progress: Progress | None,
-        fixed_point: bool,
     ) -> None:
         self._file = file
-        self._fixed_point = fixed_point
         self._rename = rename
         self._progress = progress
         self._done = 0
@@ -124,35 +123,37 @@ class _Tensors:
         if info.type != "Q8_0":
             return self._file.dequantise(name).reshape(info.shape)
         blocks = raw.reshape(*raw.shape[:-1], -1, _Q8_BYTES)
-        scales = blocks[..., :2].copy().view("<f2")[..., 0].astype(np.float32)
+        scales = blocks[..., :2].copy().view("<f2")[..., 0]
         values = blocks[..., 2:].view(np.int8).reshape(*info.shape)
         return values, scales
 
     def packed(self, name: str, groups: int = 0) -> Any:
         """A packed matrix, or `groups` matrices of consecutive rows."""
         whole = self.matrix(name)
-        return self._pack(_split(whole, groups) if groups else [_flat(whole)])
+        return pack(_split(whole, groups) if groups else [_flat(whole)])
 
-    def _pack(self, matrices: list[Matrix]) -> Any:
-        return pack(matrices, fixed_point=self._fixed_point)
+    def own(self, values: np.ndarray) -> Any:
+        """An array of the host as the kernels take it."""
+        return values
 
-    def vector(self, name: str) -> np.ndarray:
+    def vector(self, name: str) -> Any:
         """All elements as a float32 vector of its own."""
-        return np.array(self._file.dequantise(self._read(name)), np.float32).reshape(-1)
+        values = self._file.dequantise(self._read(name))
+        return self.own(np.array(values, np.float32).reshape(-1))
 
-    def table(self, name: str) -> np.ndarray:
+    def table(self, name: str) -> Any:
         """A float32 matrix of its own, row-major."""
         values = self._file.dequantise(self._read(name))
-        return np.array(values, np.float32).reshape(-1, values.shape[-1])
+        return self.own(np.array(values, np.float32).reshape(-1, values.shape[-1]))
 
-    def ids(self, name: str) -> np.ndarray:
+    def ids(self, name: str) -> Any:
         """An int32 matrix of its own."""
-        return np.array(self._file.integers(self._read(name)), np.int32)
+        return self.own(np.array(self._file.integers(self._read(name)), np.int32))
 
     def hyper_connection(self, name: str) -> HyperConnection:
         """The mixer whose tensors begin with `name`."""
         return HyperConnection(
-            self.packed(f"{name}_fn.weight"),
+            self.mixer(f"{name}_fn.weight"),
             self.vector(f"{name}_base.weight"),
             self.vector(f"{name}_scale.weight"),
         )
@@ -166,13 +167,42 @@ class _Tensors:
             self.vector(f"{name}_norm.weight"),
         )
 
+    def mixer(self, name: str) -> Any:
+        """The packed products of a hyper-connection."""
+        return self.packed(name)
+
+    def lookup(self, name: str) -> Any:
+        """A matrix of which single rows are read."""
+        return self.table(name)
+
+    def qkv(self, prefix: str) -> Qkv:
+        """Queries and key-value row of a layer."""
+        return Qkv(
+            self.packed(f"{prefix}attn_q_a.weight"),
+            self.vector(f"{prefix}attn_q_a_norm.weight"),
+            self.packed(f"{prefix}attn_q_b.weight"),
+            self.packed(f"{prefix}attn_kv.weight"),
+            self.vector(f"{prefix}attn_kv_a_norm.weight"),
+        )
+
+    def compressors(self, prefix: str, ratio: int) -> tuple[Compressor | None, Compressor | None]:
+        """A layer's own compressor and its indexer's, as far as it has them."""
+        return (
+            self.compressor(f"{prefix}attn_compressor") if ratio else None,
+            self.compressor(f"{prefix}indexer_compressor") if ratio == 4 else None,
+        )
+
+    def groups(self, name: str, count: int) -> Any:
+        """`count` packed matrices of consecutive rows."""
+        return self.packed(name, count)
+
     def experts(self, prefix: str, suffix: str) -> Experts:
         """Gate over up, and down, one matrix per expert."""
         gate = _stack(self.matrix(f"{prefix}ffn_gate_{suffix}.weight"))
         up = _stack(self.matrix(f"{prefix}ffn_up_{suffix}.weight"))
         down = _stack(self.matrix(f"{prefix}ffn_down_{suffix}.weight"))
         both = [_over(g, u) for g, u in zip(gate, up, strict=True)]
-        return Experts(self._pack(both), self._pack(down))
+        return Experts(pack(both), pack(down))
 
     def block(
         self, prefix: str, ratio: int, groups: int, hashed: bool, clamp: float
@@ -181,32 +211,28 @@ class _Tensors:
         p = prefix
         router = Router(
             self.packed(f"{p}ffn_gate_inp.weight"),
-            np.zeros(0, np.float32) if hashed else self.vector(f"{p}exp_probs_b.bias"),
-            self.ids(f"{p}ffn_gate_tid2eid.weight") if hashed else np.zeros((0, 0), np.int32),
+            self.own(np.zeros(0, np.float32)) if hashed else self.vector(f"{p}exp_probs_b.bias"),
+            self.ids(f"{p}ffn_gate_tid2eid.weight")
+            if hashed
+            else self.own(np.zeros((0, 0), np.int32)),
         )
-        indexer = index_compressor = None
+        indexer = None
         if ratio == 4:
             indexer = Indexer(
                 self.packed(f"{p}indexer.attn_q_b.weight"), self.packed(f"{p}indexer.proj.weight")
             )
-            index_compressor = self.compressor(f"{p}indexer_compressor")
+        compressor, index_compressor = self.compressors(p, ratio)
         return BlockWeights(
             ratio=ratio,
             hc_attn=self.hyper_connection(f"{p}hc_attn"),
             attn_norm=self.vector(f"{p}attn_norm.weight"),
-            qkv=Qkv(
-                self.packed(f"{p}attn_q_a.weight"),
-                self.vector(f"{p}attn_q_a_norm.weight"),
-                self.packed(f"{p}attn_q_b.weight"),
-                self.packed(f"{p}attn_kv.weight"),
-                self.vector(f"{p}attn_kv_a_norm.weight"),
-            ),
+            qkv=self.qkv(p),
             sinks=self.vector(f"{p}attn_sinks.weight"),
-            compressor=self.compressor(f"{p}attn_compressor") if ratio else None,
+            compressor=compressor,
             index_compressor=index_compressor,
             indexer=indexer,
             attn_out=AttnOut(
-                self.packed(f"{p}attn_output_a.weight", groups),
+                self.groups(f"{p}attn_output_a.weight", groups),
                 self.packed(f"{p}attn_output_b.weight"),
             ),
             hc_ffn=self.hyper_connection(f"{p}hc_ffn"),
@@ -249,11 +275,29 @@ def _over(upper: Matrix, lower: Matrix) -> Matrix:
     return _joined([np.concatenate(pair) for pair in pairs])
 
 
-def _check_device(device: str) -> None:
+def _tensors(
+    file: GGUFFile,
+    rename: Callable[[str], str],
+    progress: Progress | None,
+    device: str,
+) -> Tensors:
+    """A reader for the device, on the CPU after a look at its memory.
+
+    Raises:
+        Ds4Error: for an unknown device, or when the weights do not fit in the CPU's memory.
+    """
+    if device == "cuda":
+        from engine.cuda.weights import DeviceTensors
+
+        return DeviceTensors(file, rename, progress, device)
     if device != "cpu":
         raise Ds4Error(
-            "Unknown device", f"Device {device!r} cannot be used, expected 'cpu'.", "Use cpu."
+            "Unknown device",
+            f"Device {device!r} cannot be used, expected 'cpu' or 'cuda'.",
+            "Use cpu.",
         )
+    require_memory(_needed_bytes(file), file.name)
+    return Tensors(file, rename, progress)
 
 
 def _needed_bytes(file: GGUFFile) -> int:
@@ -274,10 +318,13 @@ def load_target(
     Raises:
         Ds4Error: when the file is no target that runs here, or does not fit in memory.
     """
-    _check_device(device)
     config = ModelConfig.from_gguf(file)
-    require_memory(_needed_bytes(file), file.name)
-    tensors = _Tensors(file, lambda name: name, progress, fixed_point=False)
+    tensors = _tensors(file, lambda name: name, progress, device)
+    return read_target(tensors, config)
+
+
+def read_target(tensors: Tensors, config: ModelConfig) -> TargetWeights:
+    """The target's weights from a reader of its tensors."""
     layers = tuple(
         tensors.block(
             f"blk.{layer}.",
@@ -289,7 +336,7 @@ def load_target(
         for layer, ratio in enumerate(config.ratios)
     )
     return TargetWeights(
-        embedding=tensors.table("token_embd.weight"),
+        embedding=tensors.lookup("token_embd.weight"),
         layers=layers,
         hc_head=tensors.hyper_connection("output_hc"),
         norm=tensors.vector("output_norm.weight"),
@@ -305,11 +352,13 @@ def load_drafter(
     Raises:
         Ds4Error: when the file is no drafter, or does not fit the target or the memory.
     """
-    _check_device(device)
     config = DrafterConfig.from_gguf(file, target)
-    require_memory(_needed_bytes(file), file.name)
-    # What drafts are rounded to changes drafts, never what the target makes of them.
-    tensors = _Tensors(file, config.tensor_name, progress, fixed_point=True)
+    tensors = _tensors(file, config.tensor_name, progress, device)
+    return read_drafter(tensors, config, target)
+
+
+def read_drafter(tensors: Tensors, config: DrafterConfig, target: ModelConfig) -> DrafterWeights:
+    """The drafter's weights from a reader of its tensors."""
     last = f"mtp.{config.stages - 1}."
     stages = tuple(
         tensors.block(f"mtp.{stage}.", 0, target.out_groups, False, config.swiglu_clamp[stage])
@@ -323,7 +372,7 @@ def load_drafter(
         main_norm=tensors.vector("mtp.0.main_norm.weight"),
         hc_head=tensors.hyper_connection(f"{last}hc_head"),
         norm=tensors.vector(f"{last}norm.weight"),
-        markov_embedding=tensors.table(f"{last}markov_head.markov_w1.weight"),
+        markov_embedding=tensors.lookup(f"{last}markov_head.markov_w1.weight"),
         markov_output=tensors.packed(f"{last}markov_head.markov_w2.weight"),
         confidence=tensors.vector(head) if config.has_confidence else None,
     )

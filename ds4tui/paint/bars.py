@@ -30,7 +30,7 @@ class Shown:
     """Settings of the run shown, with what the next run or cycle will have instead.
 
     Each pair is (now, pending); pending is None where nothing was turned. `flags` are the switches
-    of the prompt that are not as usual, such as `control tokens`.
+    of the prompt that are not as usual, such as `control tokens`; `words` stand in place of all.
     """
 
     numerics: tuple[str, str | None]
@@ -40,6 +40,7 @@ class Shown:
     max_tokens: int
     model: str = ""
     flags: tuple[str, ...] = ()
+    words: str = ""
 
 
 def _confidence(value: float | None, narrow: bool, marks: Marks) -> str:
@@ -56,6 +57,8 @@ def _knob(now: str, pending: str | None) -> list[tuple[str, str]]:
 
 def settings_spans(shown: Shown, room: int, narrow: bool, marks: Marks) -> Row:
     """The settings on the right of row 2; the last ones are left out when there is no room."""
+    if shown.words:
+        return [(shown.words, "dim")]
     conf_now, conf_next = (
         None if value is None else _confidence(value, narrow, marks) for value in shown.confidence
     )

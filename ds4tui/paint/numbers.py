@@ -32,14 +32,18 @@ def signed(value: int) -> str:
 
 
 def logits(value: float) -> str:
-    """A gap between logits: `0.012`, `1.90`, `0`."""
+    """A gap between logits: `0.012`, `1.90`, `2e-05`; only 0 is shown as 0."""
     if value == 0:
         return "0"
+    if abs(value) < 0.0005:
+        return f"{value:.0e}"
     return f"{value:.3f}" if abs(value) < 1 else f"{value:.2f}"
 
 
 def ulps(value: float) -> str:
-    """A gap in ulps: `1.5`, `243`."""
+    """A gap in ulps: `1.5`, `243`, `0.002`; only 0 is shown as 0."""
+    if 0 < value < 0.05:
+        return f"{value:.1g}"
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 

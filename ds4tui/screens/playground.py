@@ -1,56 +1,44 @@
 """The playground: two token panes, the verdict, depths, rates and the ledger.
 
-Owns layout and focus, and what is drawn how often. What happens to the engine is the controller's;
-keys that act on a run are the app's.
+Owns layout and focus. What happens to the engine is the controller's; keys that act on a run are
+the app's.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Callable
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widget import Widget
 
 from ds4tui.controller import Changes, Controller
 from ds4tui.figures import depths, ledger
 from ds4tui.paint import panes as pane_text
+from ds4tui.paint.pair import depth_rows, ledger_rows
 from ds4tui.paint.rates import RateData
+from ds4tui.pair import PairRecord
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
+from ds4tui.screens.instrument import Instrument
 from ds4tui.screens.token_popup import TokenPopup
 from ds4tui.spans import Row
-from ds4tui.status import footer_entries, load_steps, prompt_text, shown_settings, state_text
-from ds4tui.verdict_line import plain_only, verdict_line
-from ds4tui.widgets.bars import KeyFooter, PromptBar, RunBar, VerdictBar
+from ds4tui.status import load_steps
+from ds4tui.verdict_line import plain_only
 from ds4tui.widgets.charts import ChartBox, DepthBox, LedgerBox, RateBox
 from ds4tui.widgets.pane_pair import PanePair
 from ds4tui.widgets.rows_view import RowsView
 from ds4tui.widgets.token_stream import TokenStream
 from engine.events import RunFailed
 
-if TYPE_CHECKING:
-    from ds4tui.app import Ds4App
 
-CHARTS_HZ = 4
-"""Charts and status lines are drawn this often; tokens at the frame rate."""
-
-
-class Playground(Screen[None]):
+class Playground(Instrument):
     """Screen 1."""
 
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  # declared so by Textual
-        (0, "-tiny"),
-        (60, "-narrow"),
-        (100, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-short"),
-        (16, "-medium"),
-        (30, "-tall"),
-    ]
+    KEY: ClassVar[str] = "1"
+    NAME: ClassVar[str] = "Play"
     AUTO_FOCUS = "#left"
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -71,16 +59,9 @@ class Playground(Screen[None]):
     ]
 
     def __init__(self, controller: Controller) -> None:
-        super().__init__(id="playground")
-        self.controller = controller
-        self._charts_dirty = True
+        super().__init__(controller)
         self._failure: RunFailed | None = None
         self.add_class("-left")
-
-    @property
-    def ds4(self) -> Ds4App:
-        """The app, by its own type."""
-        return cast("Ds4App", self.app)
 
     @property
     def panes(self) -> PanePair:
@@ -101,24 +82,14 @@ class Playground(Screen[None]):
     def _is_small(self) -> bool:
         return self.has_class("-tiny") or self.has_class("-short")
 
-    def compose(self) -> ComposeResult:
-        """Rows 1 to 3, panes, charts, footer."""
-        yield RunBar()
-        yield PromptBar()
-        yield VerdictBar()
+    def compose_body(self) -> ComposeResult:
+        """Panes and charts."""
         yield RowsView(self._failure_rows, id="failure")
         yield PanePair(id="panes")
         with Horizontal(id="charts"):
             yield DepthBox()
             yield RateBox()
             yield LedgerBox()
-        yield KeyFooter()
-
-    def on_mount(self) -> None:
-        """Draw what there is, and the charts a few times a second."""
-        self.set_class(self.ds4.marks.ascii, "-ascii")
-        self.set_interval(1 / CHARTS_HZ, self.draw_charts)
-        self.sync(Changes(record=True))
 
     def sync(self, changes: Changes) -> None:
         """Show what a drain changed."""
@@ -127,38 +98,38 @@ class Playground(Screen[None]):
             panes.start(self.controller.record)
         if changes.tokens or changes.parted or changes.record:
             panes.feed()
-            self._charts_dirty = True
-        if changes.ended or changes.record:
-            self._charts_dirty = True
-            self.draw_charts()
         if changes.ended or (changes.record and self.controller.playback is None):
             panes.show_parting()
-        if changes.state or changes.record or changes.ended or changes.parted:
-            self.draw_bars()
+        if changes.record:
+            panes.take_cursor()
+
+    def on_screen_resume(self) -> None:
+        """The cursor is the run's: another screen may have moved it, or chosen another arm."""
+        record, panes = self.controller.record, self.panes
+        if record is not None and record is panes.record and panes.right_arm != record.shown_arm:
+            panes.start(record)
+            panes.feed()
+        panes.take_cursor()
 
     # Drawing
 
     def draw_bars(self) -> None:
         """Rows 1 to 3, pane titles and footer."""
-        controller, app = self.controller, self.ds4
-        self.query_one(RunBar).show(app.screen_names, "1", state_text(controller))
-        shown = shown_settings(controller, app.model_name)
-        self.query_one(PromptBar).show(prompt_text(controller), shown)
-        keys = app.keys_by_id()
-        failure = controller.failure if controller.shown_state is RunState.FAILED else None
-        has_prompt = bool(controller.prompt.text)
-        line = verdict_line(controller.record, controller.state, failure, keys, has_prompt)
-        self.query_one(VerdictBar).show(line)
-        entries = footer_entries(controller, keys, app.can)
-        if self.has_class("-max"):
-            entries.insert(0, (keys["maximise"], "Restore", "maximise"))
-        self.query_one(KeyFooter).show(entries)
+        super().draw_bars()
+        failure = self.failure
         self.set_class(failure is not None, "-failed")
         if failure is not self._failure:
             self._failure = failure
             self.query_one("#failure", RowsView).reload()
         self.panes.draw_titles(one_at_a_time=self._is_small)
         self._draw_notes()
+
+    def footer(self) -> list[tuple[str, str, str]]:
+        """The run's keys, and the way back from a maximised box."""
+        entries = super().footer()
+        if self.has_class("-max"):
+            entries.insert(0, (self.ds4.keys_by_id()["maximise"], "Restore", "maximise"))
+        return entries
 
     def _failure_rows(self, width: int) -> list[Row]:
         if self._failure is None:
@@ -186,21 +157,31 @@ class Playground(Screen[None]):
             hints.append([(f"{pair} take one of the set", "dim")])
         panes.show_notes(panes.right, hints)
 
-    def draw_charts(self) -> None:
-        """The charts and the bars, when something has come since the last time."""
-        if not self._charts_dirty:
-            return
-        self._charts_dirty = False
-        self.draw_bars()
+    def draw_body(self) -> None:
+        """The charts."""
         record, arm = self.controller.record, self.panes.compared
         plain = record.plain if record else None
         data = self._rates(record) if record is not None else None
         counted = depths(arm.tally) if arm else None
+        self._draw_pair(record)
         self.query_one(DepthBox).show(counted)
         self.query_one(RateBox).show(data, counted)
         self.query_one(LedgerBox).show(
             ledger(plain.tally, arm.tally if arm else None) if plain else None
         )
+
+    def _draw_pair(self, record: RunRecord | None) -> None:
+        """Two arms of any runs: depths and times of both in place of one arm's."""
+        tables: list[tuple[str, Callable[[int, int], list[Row]]] | None] = [None, None]
+        if isinstance(record, PairRecord):
+            left, right = (arm.tally for arm in record.arms)
+            both = depths(left), depths(right)
+            tables = [
+                ("cycles by depth", lambda width, height: depth_rows(*both, width, height)),
+                ("ms per token", lambda width, height: ledger_rows(left, right, width, height)),
+            ]
+        self.query_one(DepthBox).show_instead(tables[0])
+        self.query_one(LedgerBox).show_instead(tables[1])
 
     def _rates(self, record: RunRecord) -> RateData | None:
         plain, arm = record.plain, self.panes.compared
@@ -222,14 +203,6 @@ class Playground(Screen[None]):
     def on_pane_pair_moved(self) -> None:
         """The borders name the cursor's token and what is new below."""
         self.panes.draw_titles(one_at_a_time=self._is_small)
-
-    def on_key_footer_chosen(self, event: KeyFooter.Chosen) -> None:
-        """The mouse on the footer acts as the key does."""
-        self.ds4.act(event.action)
-
-    def on_resize(self) -> None:
-        """Titles and long or short forms depend on the width."""
-        self.call_after_refresh(self.draw_bars)
 
     def on_descendant_focus(self) -> None:
         """One pane at a time in a small terminal: the one that has the focus."""
@@ -336,8 +309,7 @@ class Playground(Screen[None]):
     def action_other_arm(self) -> None:
         """The next arm that is not plain, in the right pane."""
         self.panes.next_arm()
-        self._charts_dirty = True
-        self.draw_charts()
+        self.redraw()
 
     def action_maximise(self) -> None:
         """The focused pane or box over all of the middle, or back."""

@@ -6,6 +6,8 @@ screen. A box has a CSS border and two titles in it; in a strip the title is the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.content import Content
 
 from ds4tui.figures import Depths, Ledger
@@ -25,6 +27,13 @@ class ChartBox(Painted, can_focus=True):
     flipped = False
     has_two_sides = True
     is_last = False
+    instead: tuple[str, Callable[[int, int], list[Row]]] | None = None
+
+    def show_instead(self, what: tuple[str, Callable[[int, int], list[Row]]] | None) -> None:
+        """Show other rows than its own, under another title; None shows its own again."""
+        if what is not None or self.instead is not None:
+            self.instead = what
+            self.repaint()
 
     def titles(self, narrow: bool) -> tuple[str, str]:
         """Left and right part of the title."""
@@ -61,7 +70,7 @@ class ChartBox(Painted, can_focus=True):
     def _title(self) -> None:
         if not self.is_boxed:
             return
-        left, right = self.titles(narrow=False)
+        left, right = (self.instead[0], "") if self.instead else self.titles(narrow=False)
         room = self.size.width - 4
         marks = self.marks
         tail = f" {right}" if right and len(left) + len(right) + 3 <= room else ""
@@ -77,16 +86,17 @@ class ChartBox(Painted, can_focus=True):
     def paint(self, width: int, height: int) -> list[Row]:
         """The box's rows, or the strip with its title and the line to its neighbour."""
         if self.is_boxed:
-            return self.box_rows(width, height)
+            return self.instead[1](width, height) if self.instead else self.box_rows(width, height)
         marks = self.marks
         edge = 0 if self.is_last else 1
         inner = width - edge
-        left, right = self.titles(narrow=True)
+        left, right = (self.instead[0], "") if self.instead else self.titles(narrow=True)
         head: Row = [(f"{marks.horizontal} ", "frame"), (left, self._title_role()), (" ", "")]
         tail: Row = [(f" {right}", "strong")] if right else []
         title = spread(head, tail, inner, marks.horizontal, "frame")
         rows = [[*title, (marks.tee_down, "frame")] if edge else title]
-        for row in self.strip_rows(inner)[: height - 1]:
+        inside = self.instead[1](inner, height - 1) if self.instead else self.strip_rows(inner)
+        for row in inside[: height - 1]:
             rows.append([*fit(row, inner), (marks.vertical, "frame")] if edge else fit(row, inner))
         while len(rows) < height:
             rows.append([*fit([], inner), (marks.vertical, "frame")] if edge else [])

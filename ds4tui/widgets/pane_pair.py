@@ -87,8 +87,7 @@ class PanePair(Horizontal):
         """Show another run from its first token on."""
         self.record = record
         self._user_moved = False
-        if record is None or self.right_arm >= len(record.arms):
-            self.right_arm = 1
+        self.right_arm = 1 if record is None else record.shown_arm
         for pane in self.both:
             pane.clear()
 
@@ -120,7 +119,7 @@ class PanePair(Horizontal):
     def next_arm(self) -> None:
         """Show the next arm that is not plain on the right."""
         if self.record is not None and len(self.record.arms) > 2:
-            self.right_arm = self.right_arm % (len(self.record.arms) - 1) + 1
+            self.record.choose(self.right_arm % (len(self.record.arms) - 1) + 1)
             self.start(self.record)
             self.feed()
 
@@ -134,11 +133,18 @@ class PanePair(Horizontal):
     def move(self, index: int | None, at_third: bool = False) -> None:
         """Put the cursor on an index in both panes, or take it away."""
         self._user_moved = True
+        if self.record is not None:
+            self.record.cursor = index
         for pane in self.both:
             pane.move_cursor(index, scroll=not at_third)
             if at_third and index is not None and len(pane.lines):
                 pane.show_at_third(index)
         self.post_message(self.Moved())
+
+    def take_cursor(self) -> None:
+        """Put the cursor where another screen left the run's."""
+        if self.record is not None and self.record.cursor != self.cursor:
+            self.move(self.record.cursor, at_third=True)
 
     def other(self, pane: TokenStream) -> TokenStream:
         """The pane beside a pane."""
@@ -153,6 +159,8 @@ class PanePair(Horizontal):
     def on_token_stream_cursor_moved(self, event: TokenStream.CursorMoved) -> None:
         """The cursor is at one index in both panes."""
         event.stop()
+        if self.record is not None:
+            self.record.cursor = event.index
         other = self.other(event.pane)
         other.move_cursor(event.index, scroll=False)
         if self.together:

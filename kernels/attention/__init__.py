@@ -22,6 +22,13 @@ def _cpu() -> Any:
     return cpu_kernel, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.attention import triton_kernel
+
+    return triton_kernel
+
+
 def key_spans(positions: np.ndarray, window: int, ratio: int, spans: np.ndarray) -> None:
     """Visible keys of target rows: [first ring position, end, rows of the second array].
 
@@ -31,6 +38,9 @@ def key_spans(positions: np.ndarray, window: int, ratio: int, spans: np.ndarray)
         ratio: tokens per compressed row; 0 = there are none.
         spans: (n, 3) int64, written.
     """
+    if not isinstance(positions, np.ndarray):
+        _cuda().key_spans(positions, window, ratio, spans)
+        return
     _cpu()[0].key_spans(positions, window, ratio, spans)
 
 
@@ -46,6 +56,7 @@ def attention(
     turns: np.ndarray,
     out: np.ndarray,
     mode: Mode,
+    reach: tuple[int, int] = (0, 0),
 ) -> None:
     """Attend and rotate the result back.
 
@@ -59,7 +70,14 @@ def attention(
         sinks: (H,) float32.
         positions: (n,) int64. turns: (positions, R) float32, cos and sin interleaved.
         out: (n, H * D), written.
+        reach: most ring rows and most rows of `extra` that a row can see; read on CUDA only, where
+            it sizes the launch.
     """
+    if not isinstance(q, np.ndarray):
+        _cuda().attention(
+            q, ring, extra, spans, selected, counts, sinks, positions, turns, out, reach, mode
+        )
+        return
     cpu, workspace = _cpu()
     width = ring.shape[1]
     most = ring.shape[0] + extra.shape[0]

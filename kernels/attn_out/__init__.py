@@ -25,6 +25,13 @@ def _cpu() -> Any:
     return cpu_kernel.attn_out, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.attn_out import triton_kernel
+
+    return triton_kernel
+
+
 def attn_out(
     o: np.ndarray, weights: AttnOut, y: np.ndarray, positions: np.ndarray, mode: Mode
 ) -> None:
@@ -33,6 +40,9 @@ def attn_out(
     Args:
         o: (n, H * D) float32. y: (n, C), written. positions: (n,) int64.
     """
+    if not isinstance(o, np.ndarray):
+        _cuda().attn_out(o, weights, y, positions, mode)
+        return
     kernel, workspace = _cpu()
     space = workspace(o.shape[0] * weights.b.inputs)
     kernel(o, weights.a.words, weights.b.words, y, positions, space, mode.words)

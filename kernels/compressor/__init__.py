@@ -41,6 +41,50 @@ def _cpu() -> Any:
     return cpu, workspace, kinds
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.compressor import triton_kernel
+
+    return triton_kernel
+
+
+def compress_layer(
+    x: np.ndarray,
+    positions: np.ndarray,
+    own: Compressor,
+    index: Compressor | None,
+    turns: np.ndarray,
+    epsilon: float,
+    ratio: int,
+    rounded: bool,
+    state: Any,
+    mode: Mode,
+) -> None:
+    """`compress` by a layer's own compressor and, where there is one, by its indexer's.
+
+    Args:
+        rounded: round the layer's rows to FP8 and the indexer's, after their rotation, to FP4.
+        state: holds `frontier_kv`, `frontier_score` and `comp`, and the indexer's
+            `index_frontier_kv`, `index_frontier_score` and `index`.
+    """
+    if not isinstance(x, np.ndarray):
+        _cuda().compress_layer(
+            x, positions, own, index, turns, epsilon, ratio, rounded, state, mode
+        )
+        return
+    finish: Finish = "fp8" if rounded else "plain"
+    compress(
+        x, positions, own, turns, epsilon, ratio, finish, state.frontier_kv, state.frontier_score,
+        state.comp, mode,
+    )  # fmt: skip
+    if index is not None:
+        finish = "hadamard+fp4" if rounded else "hadamard"
+        compress(
+            x, positions, index, turns, epsilon, ratio, finish, state.index_frontier_kv,
+            state.index_frontier_score, state.index, mode,
+        )  # fmt: skip
+
+
 def compress(
     x: np.ndarray,
     positions: np.ndarray,

@@ -17,15 +17,20 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba import cfunc, njit
 from numba import types as nb
+from numba.core import config
 
 log = logging.getLogger("kernels")
 
 
 @cache
 def _fingerprint() -> str:
-    """Hash of every source file that CPU kernels are built from."""
+    """Hash of every source file that CPU kernels are built from, and of what they depend on.
+
+    A processor that numba is told about gets other code than the same one found by numba itself.
+    """
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((config.CPU_NAME, config.CPU_FEATURES)).encode())
     for path in sorted([root / "mode.py", *root.glob("cpu/*.py"), *root.glob("*/cpu_kernel.py")]):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())

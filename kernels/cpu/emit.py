@@ -91,7 +91,10 @@ class Emitter:
         return self.b.load(self._pointer(address, I64))
 
     def load_bytes(self, address: Value) -> list[Value]:
-        """Four vectors of int8, times 2^24, as floats, from 32-bit words of one byte of each."""
+        """Four vectors of integers -128..127, times 2^24, as floats.
+
+        They lie as 32-bit words of one byte of each vector.
+        """
         b = self.b
         words = b.load(self._pointer(address, self.kind(I32)))
         words.align = 64

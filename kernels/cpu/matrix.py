@@ -1,11 +1,9 @@
 """Matrices packed for the CPU, and the one compiled product that all ops call.
 
 A matrix W (outputs, inputs) is cut into panels of 64 outputs (a last one of float type is 32 wide
-when that is enough); inside a panel, inputs run slowly and outputs fast. Q8_0 stays int8 with a
-float32 scale for each block of 32 inputs: the block's sum is scaled and added to the output's.
-
-Q8_FIXED is a second layout of Q8_0, for work whose rounding is free (drafts): rows are rounded to
-16-bit fixed point per block, a tenth of F16's error, and bytes are multiplied four at a time.
+when that is enough); inside a panel, inputs run slowly and outputs fast. Q8_0 stays int8,
+four inputs of an output side by side, with a float16 scale for each block of 32
+inputs: the block's sum is scaled and added to the output's.
 """
 
 from __future__ import annotations
@@ -18,28 +16,34 @@ import numpy as np
 from numba import types
 
 from kernels.cpu.compiling import inline, shared
+from kernels.cpu.fixed_panels import (
+    HAS_DOT_BYTES,
+    MOST_FIXED_ROWS,
+    fixed_panel,
+    fixed_row,
+    record_bytes,
+)
 from kernels.cpu.lanes import address, keep, word_at
 from kernels.cpu.panels import (
     BLOCK,
     FLOAT,
     HALF,
-    HAS_DOT_BYTES,
     MOST_ROWS,
+    MOST_ROWS_Q8,
     NARROW,
     Q8,
-    Q8_FIXED,
     UNROLL,
     WIDE,
-    fixed_panel,
-    fixed_row,
     panel,
     spare_panel,
 )
 from kernels.cpu.row_lanes import add_row, copy_row, half_row
-from kernels.mode import BATCH_ORDER, ROUND_ROWS
+from kernels.mode import BATCH_ORDER, FIXED_8, FIXED_16, ROUND_ROWS
 
-KIND, INPUTS, OUTPUTS, DATA, SCALES, CORRECTIONS = range(6)
+KIND, INPUTS, OUTPUTS, DATA, SCALES = range(5)
 """What the words of a packed matrix mean: element type, sizes, addresses."""
+
+RECORD_1, RECORD_2 = record_bytes(1), record_bytes(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,77 +86,34 @@ def _panels(rows: np.ndarray, narrow: bool) -> np.ndarray:
     return packed
 
 
-def _interleaved(panels: np.ndarray) -> np.ndarray:
-    """int8 panels with outputs o, o + 16, o + 32 and o + 48 of an input side by side, in place."""
-    lines = panels.reshape(-1, WIDE // 16, 16)
-    panels[:] = lines.transpose(0, 2, 1).reshape(-1)
-    return panels
-
-
-def _grouped(panels: np.ndarray, inputs: int) -> np.ndarray:
-    """int8 panels with four inputs of an output side by side, in place."""
+def _bytes(panels: np.ndarray, inputs: int) -> np.ndarray:
+    """int8 panels with four inputs of an output side by side."""
     lines = panels.reshape(-1, inputs // UNROLL, UNROLL, WIDE)
-    panels[:] = lines.transpose(0, 1, 3, 2).reshape(-1)
-    return panels
+    packed = aligned((panels.size,), np.int8)
+    packed[:] = lines.transpose(0, 1, 3, 2).reshape(-1)
+    return packed
 
 
-def _corrections(panels: np.ndarray, inputs: int) -> np.ndarray:
-    """-128 times the sum of every block's weights: takes back the bias of biased activations."""
-    blocks = panels.reshape(-1, inputs // BLOCK, BLOCK, WIDE).sum(2, dtype=np.int32)
-    found = aligned(blocks.shape, np.int32)
-    np.multiply(blocks, -128, out=found)
-    return found
-
-
-def pack(
-    matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]], fixed_point: bool
-) -> Packed:
+def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Packed:
     """Pack matrices of one shape.
 
     Args:
         matrices: each float16 or float32 (outputs, inputs), or for Q8_0 a pair: int8 (outputs,
-            inputs) and float32 scales (outputs, inputs / 32).
-        fixed_point: lay out Q8_0 as Q8_FIXED, where the machine can.
+            inputs) and float16 scales (outputs, inputs / 32).
     """
     memory: list[np.ndarray] = []
     words = np.zeros((len(matrices), 8), np.int64)
     for index, matrix in enumerate(matrices):
         values, scale = matrix if isinstance(matrix, tuple) else (matrix, None)
         kind = {"int8": Q8, "float16": HALF, "float32": FLOAT}[values.dtype.name]
-        panels = _panels(values, narrow=scale is None)
-        parts = [panels]
+        parts = [_panels(values, narrow=scale is None)]
         if scale is not None:
-            # The kernels read a weight as its byte times 2^24.
-            parts.append(_panels(scale.astype(np.float32) * np.float32(2.0**-24), narrow=False))
-            if fixed_point and HAS_DOT_BYTES:
-                kind = Q8_FIXED
-                parts.append(_corrections(panels, values.shape[1]))
-                _grouped(panels, values.shape[1])
-            else:
-                _interleaved(panels)
-        addresses = [part.ctypes.data for part in parts] + [0] * (3 - len(parts))
-        words[index, :6] = kind, *values.shape[::-1], *addresses
+            parts = [_bytes(parts[0], values.shape[1])]
+            parts.append(_panels(scale, narrow=False))
+        addresses = [part.ctypes.data for part in parts] + [0] * (2 - len(parts))
+        words[index, :5] = kind, *values.shape[::-1], *addresses
         memory += parts
     return Packed(words, tuple(memory), int(words[0, INPUTS]), int(words[0, OUTPUTS]))
-
-
-def fixed_point_copy(packed: Packed) -> Packed:
-    """The same Q8_0 matrices as Q8_FIXED; `packed` itself where that is no other layout."""
-    if not HAS_DOT_BYTES or packed.words[0, KIND] != Q8:
-        return packed
-    matrices = []
-    for data, scales in zip(packed.memory[::2], packed.memory[1::2], strict=True):
-        lines = data.reshape(-1, 16, WIDE // 16).transpose(0, 2, 1)
-        values = lines.reshape(-1, packed.inputs, WIDE).transpose(0, 2, 1)
-        factors = scales.reshape(-1, packed.inputs // BLOCK, WIDE).transpose(0, 2, 1)
-        rows = slice(0, packed.outputs)
-        matrices.append(
-            (
-                np.ascontiguousarray(values.reshape(-1, packed.inputs)[rows]),
-                factors.reshape(-1, packed.inputs // BLOCK)[rows] * np.float32(2.0**24),
-            )
-        )
-    return pack(matrices, fixed_point=True)
 
 
 @shared("ds4tui_product", types.void, *[types.intp] * 7)
@@ -164,53 +125,52 @@ def product(
     Args:
         words: address of one row of `Packed.words`.
         flags: of `Mode`. 0 = every sum over inputs in order; BATCH_ORDER = two halves of the
-            inputs summed apart, then added; ROUND_ROWS = x rounded to F16 first.
+            inputs summed apart, then added; ROUND_ROWS = x rounded to F16 first. With Q8_0
+            FIXED_16 takes the place of both, and so does FIXED_8 where the machine gains by it.
     """
     kind, inputs, outputs = word_at(words, KIND), word_at(words, INPUTS), word_at(words, OUTPUTS)
     data, scales = word_at(words, DATA), word_at(words, SCALES)
     size = 4 if kind == FLOAT else 2 if kind == HALF else 1
-    fixed = HAS_DOT_BYTES and kind == Q8_FIXED
+    planes = 0
+    if kind == Q8:
+        planes = 2 if flags & FIXED_16 else 1 if flags & FIXED_8 and HAS_DOT_BYTES else 0
+    rounding = flags & ROUND_ROWS and not planes
     blocks = inputs // BLOCK
-    rounded = np.empty(rows * inputs if flags & ROUND_ROWS else 0, np.float32)
-    packed = np.empty(rows * (2 * inputs + 4 * blocks) if fixed else 0, np.uint8)
-    if flags & ROUND_ROWS:
+    stride = blocks * (RECORD_2 if planes == 2 else RECORD_1)
+    rounded = np.empty(rows * inputs if rounding else 0, np.float32)
+    packed = np.empty(rows * stride if planes else 0, np.uint8)
+    if rounding:
         for r in range(rows):
             half_row(x + 4 * r * x_stride, inputs, address(rounded) + 4 * r * inputs)
         x, x_stride = address(rounded), inputs
-    row_scales = address(packed)
-    high = row_scales + 4 * rows * blocks
-    low = high + rows * inputs
-    if fixed:
+    records = address(packed)
+    if planes:
         for r in range(rows):
-            offset, start = r * inputs, x + 4 * r * x_stride
-            fixed_row(start, inputs, high + offset, low + offset, row_scales + 4 * r * blocks)
+            fixed_row(planes, x + 4 * r * x_stride, inputs, records + r * stride)
+    most = MOST_FIXED_ROWS[planes] if planes else MOST_ROWS_Q8 if kind == Q8 else MOST_ROWS
     spare = spare_panel()
-    halves = flags & BATCH_ORDER and not fixed and blocks > 1
+    halves = flags & BATCH_ORDER and not planes and blocks > 1
     middle = blocks // 2 * BLOCK if halves else inputs
     column = 0
     while column < outputs:
         wide = 1 if size == 1 or outputs - column > NARROW else 0
         width = WIDE if wide else NARROW
         real = min(width, outputs - column)
-        w, s = data + column * inputs * size, scales + column * blocks * 4
+        w, s = data + column * inputs * size, scales + column * blocks * 2
         row = 0
         while row < rows:
-            count = min(MOST_ROWS, rows - row)
+            count = min(most, rows - row)
             place, start = out + 4 * (row * out_stride + column), x + 4 * row * x_stride
             for part in range(2 if halves else 1):
                 direct = real == width and part == 0
-                target, stride = (place, out_stride) if direct else (spare, width)
-                if fixed:
-                    c = word_at(words, CORRECTIONS) + column * blocks * 4
-                    bytes_at, d = row * inputs, row_scales + 4 * row * blocks
-                    h, low_at = high + bytes_at, low + bytes_at
-                    fixed_panel(count, w, s, c, h, low_at, d, target, stride, inputs)
+                target, step = (place, out_stride) if direct else (spare, width)
+                if planes:
+                    fixed_panel(planes, count, w, s, records + row * stride, target, step, inputs)
                 else:
                     first = part * middle
-                    wp, sp = w + first * width * size, s + first // BLOCK * width * 4
-                    length = middle if part == 0 else inputs - middle
-                    xp = start + 4 * first
-                    panel(kind, count, wide, wp, sp, xp, x_stride, target, stride, length)
+                    wp, sp = w + first * width * size, s + first // BLOCK * width * 2
+                    length, xp = middle if part == 0 else inputs - middle, start + 4 * first
+                    panel(kind, count, wide, wp, sp, xp, x_stride, target, step, length)
                 for r in range(count):
                     if part == 1:
                         add_row(spare + 4 * r * width, real, place + 4 * r * out_stride)

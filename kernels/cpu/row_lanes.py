@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kernels.cpu.emit import F16, F32, I64, Emitter, Value
+from kernels.cpu.emit import F16, F32, I32, I64, Emitter, Value
 from kernels.cpu.lanes import numba_intrinsic
 
 LANES = 16
@@ -81,32 +81,54 @@ def dot(typing_context: Any, x_at: Any, y_at: Any, count: Any) -> Any:
 
 
 @intrinsic
-def first_largest(typing_context: Any, x_at: Any, count: Any) -> Any:
-    """Index of the largest of `count` (>= 1) floats, the first one on ties; no NaN."""
+def add_and_find(typing_context: Any, x_at: Any, count: Any, out_at: Any) -> Any:
+    """out[i] += x[i]; returns the index of the largest of `count` (>= 1) sums.
 
-    def emit(b: Any, x: Value, count: Value) -> Value:
+    The first one on ties; -1 when a sum is NaN.
+    """
+
+    def emit(b: Any, x: Value, count: Value, out: Value) -> Value:
         e, one = Emitter(b, LANES), Emitter(b, 1)
+
+        def step(lanes: Emitter, i: Value, index: Value, carried: Any) -> list[Value]:
+            largest, place, bad = carried
+            target = lanes.at(out, i, 4)
+            total = b.fadd(lanes.load(target), lanes.load(lanes.at(x, i, 4)))
+            lanes.store(total, target)
+            better = b.fcmp_ordered(">", total, largest)
+            nan = b.zext(b.fcmp_unordered("uno", total, total), lanes.kind(I32))
+            return [
+                b.select(better, total, largest),
+                b.select(better, index, place),
+                b.or_(bad, nan),
+            ]
+
+        def vectors(i: Value, carried: Any) -> list[Value]:
+            index, *rest = carried
+            found = step(e, b.mul(i, I64(LANES)), index, rest)
+            return [b.add(index, e.const_int(LANES)), *found]
+
         blocks = b.sdiv(count, I64(LANES))
-        low = e.const(float("-inf"))
-        found = e.loop(
-            I64(0), blocks, [low], lambda i, s: [e.larger(e.load(e.at(x, i, 4 * LANES)), s[0])]
-        )
-        largest = one.loop(
-            b.mul(blocks, I64(LANES)),
-            count,
-            [e.total(found[0], e.larger)],
-            lambda i, s: [one.larger(one.load(one.at(x, i, 4)), s[0])],
-        )[0]
+        lanes = ir.Constant(e.kind(I32), [I32(i) for i in range(LANES)])
+        start = [lanes, e.const(float("-inf")), lanes, e.const_int(0)]
+        _, largest, place, bad = e.loop(I64(0), blocks, start, vectors)
+        best = e.total(largest, e.larger)
+        # Of the lanes that hold the best, the lowest index.
+        last = e.const_int((1 << 31) - 1)
+        place = b.select(b.fcmp_ordered("==", largest, e.splat(best)), place, last)
+        lowest = e.total(place, lambda p, q: b.select(b.icmp_signed("<", p, q), p, q))
 
-        def lowest(i: Value, carried: Any) -> list[Value]:
-            """Walks backwards, so that the last hit is the first index."""
-            index = b.sub(b.sub(count, I64(1)), i)
-            hit = b.fcmp_ordered("==", one.load(one.at(x, index, 4)), largest)
-            return [b.select(hit, index, carried[0])]
+        def single(i: Value, carried: Any) -> list[Value]:
+            return step(one, i, b.trunc(i, I32), carried)
 
-        return one.loop(I64(0), count, [I64(0)], lowest)[0]
+        first = b.mul(blocks, I64(LANES))
+        carried = [best, lowest, e.total(bad, b.or_)]
+        best, lowest, bad = one.loop(first, count, carried, single)
+        # With nothing above -inf no index was taken: the first one.
+        found = b.select(b.fcmp_ordered("==", best, one.const(float("-inf"))), I32(0), lowest)
+        return b.sext(b.select(b.icmp_signed("!=", bad, I32(0)), I32(-1), found), I64)
 
-    return numba_intrinsic(types.intp, 2, emit)
+    return numba_intrinsic(types.intp, 3, emit)
 
 
 @intrinsic

@@ -29,6 +29,42 @@ def _cpu() -> Any:
     return cpu_kernel.experts, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.experts import triton_kernel
+
+    return triton_kernel
+
+
+def mix_all(
+    x: np.ndarray,
+    chosen: np.ndarray,
+    weights: np.ndarray,
+    routed: Experts,
+    shared: Experts,
+    one: np.ndarray,
+    full: np.ndarray,
+    clamp: float,
+    y: np.ndarray,
+    positions: np.ndarray,
+    mode: Mode,
+    shared_mode: Mode,
+) -> None:
+    """y = the routed experts' sum, then the shared expert added, each in its own numerics.
+
+    Args:
+        chosen, weights: (n, K) of the routed experts.
+        one, full: (n, 1) zeros (int32) and ones (float32): the shared expert's choice.
+    """
+    if not isinstance(x, np.ndarray):
+        _cuda().mix_all(
+            x, chosen, weights, routed, shared, one, full, clamp, y, positions, mode, shared_mode
+        )
+        return
+    mix_experts(x, chosen, weights, routed, clamp, y, False, positions, mode)
+    mix_experts(x, one, full, shared, clamp, y, True, positions, shared_mode)
+
+
 def mix_experts(
     x: np.ndarray,
     chosen: np.ndarray,

@@ -18,6 +18,13 @@ def _cpu() -> Any:
     return cpu_kernel, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.head import triton_kernel
+
+    return triton_kernel
+
+
 def head(
     x: np.ndarray,
     norm: np.ndarray,
@@ -26,14 +33,16 @@ def head(
     logits: np.ndarray,
     positions: np.ndarray,
     mode: Mode,
-) -> int:
+) -> Any:
     """logits = output @ (x / rms(x) * norm).
 
     Args:
         x: (n, C) float32. norm: (C,). output: packed (V, C). logits: (n, V), written.
     Returns:
-        The first row with a NaN or an infinity, or -1.
+        The first row with a NaN or an infinity, or -1; on CUDA a tensor, not 0 for such rows.
     """
+    if not isinstance(x, np.ndarray):
+        return _cuda().head(x, norm, output, epsilon, logits, positions, mode)
     cpu, workspace = _cpu()
     row: int = cpu.head(
         x, norm, output.words, epsilon, logits, positions, workspace(x.size), mode.words

@@ -29,6 +29,13 @@ def _cpu() -> Any:
     return cpu_kernel, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.hyper_connections import triton_kernel
+
+    return triton_kernel
+
+
 def hc_pre(
     streams: np.ndarray,
     weights: HyperConnection,
@@ -52,6 +59,11 @@ def hc_pre(
         x: (n, C), written. post: (n, 4), written. comb: (n, 16) [source, destination], written.
         positions: (n,) int64.
     """
+    if not isinstance(streams, np.ndarray):
+        _cuda().hc_pre(
+            streams, weights, norm, epsilon, hc_epsilon, rounds, x, post, comb, positions, mode
+        )
+        return
     cpu, workspace = _cpu()
     n, width = streams.shape
     space = workspace(n * (width + 32))
@@ -61,12 +73,43 @@ def hc_pre(
     )  # fmt: skip
 
 
+def hc_turn(
+    y: np.ndarray,
+    streams: np.ndarray,
+    weights: HyperConnection,
+    norm: np.ndarray,
+    epsilon: float,
+    hc_epsilon: float,
+    rounds: int,
+    x: np.ndarray,
+    post: np.ndarray,
+    comb: np.ndarray,
+    positions: np.ndarray,
+    mode: Mode,
+) -> None:
+    """`hc_post` of one sub-layer's output y, then `hc_pre` of the next sub-layer.
+
+    Args:
+        post, comb: of the sub-layer that gave y, then overwritten by the next one's.
+    """
+    if not isinstance(streams, np.ndarray):
+        _cuda().hc_pre(
+            streams, weights, norm, epsilon, hc_epsilon, rounds, x, post, comb, positions, mode, y
+        )
+        return
+    hc_post(y, post, comb, streams)
+    hc_pre(streams, weights, norm, epsilon, hc_epsilon, rounds, x, post, comb, positions, mode)
+
+
 def hc_post(y: np.ndarray, post: np.ndarray, comb: np.ndarray, streams: np.ndarray) -> None:
     """streams[j] = post[j] * y + sum over i of comb[i, j] * streams[i], in place.
 
     Args:
         y: (n, C) float32. post: (n, 4). comb: (n, 16). streams: (n, 4 * C), changed.
     """
+    if not isinstance(streams, np.ndarray):
+        _cuda().hc_post(y, post, comb, streams)
+        return
     _cpu()[0].hc_post(y, post, comb, streams)
 
 
@@ -80,6 +123,9 @@ def hc_head(
     mode: Mode,
 ) -> None:
     """Collapse the streams (n, 4 * C) into the head's input x (n, C), before its norm."""
+    if not isinstance(streams, np.ndarray):
+        _cuda().hc_head(streams, weights, epsilon, hc_epsilon, x, positions, mode)
+        return
     cpu, workspace = _cpu()
     n, width = streams.shape
     space = workspace(n * (width + 32))
@@ -91,4 +137,7 @@ def hc_head(
 
 def stream_mean(streams: np.ndarray, out: np.ndarray, column: int) -> None:
     """out[:, column : column + C] = mean of the four streams (n, 4 * C)."""
+    if not isinstance(streams, np.ndarray):
+        _cuda().stream_mean(streams, out, column)
+        return
     _cpu()[0].stream_mean(streams, out, column)

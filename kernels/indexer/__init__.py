@@ -29,6 +29,13 @@ def _cpu() -> Any:
     return cpu_kernel, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.indexer import triton_kernel
+
+    return triton_kernel
+
+
 def select_rows(
     x: np.ndarray,
     qr: np.ndarray,
@@ -57,6 +64,12 @@ def select_rows(
         counts: (n,) int32, written: k, or -1 for a row that attends to all it sees.
         gaps: (n,) float32, written: k-th minus (k+1)-th score, inf where there is no choice.
     """
+    if not isinstance(x, np.ndarray):
+        _cuda().select_rows(
+            x, qr, positions, weights, turns, heads, ratio, k, rounded, index_rows, selected,
+            counts, gaps, mode,
+        )  # fmt: skip
+        return
     cpu, workspace = _cpu()
     n, (capacity, width) = x.shape[0], index_rows.shape
     space = workspace(n * heads * (width + 1) + 8 * (width + 2 + capacity + 8) + capacity)

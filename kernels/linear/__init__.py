@@ -18,16 +18,19 @@ def _cpu() -> Any:
     return cpu_kernel
 
 
-def pack(
-    matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]], *, fixed_point: bool = False
-) -> Any:
+@cache
+def _cuda() -> Any:
+    from kernels.linear import triton_kernel
+
+    return triton_kernel
+
+
+def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Any:
     """Lay out matrices of one shape for the CPU kernels.
 
     Args:
-        matrices: each float16 or float32 (O, I); or for Q8_0 a pair: int8 (O, I) and float32 scales
+        matrices: each float16 or float32 (O, I); or for Q8_0 a pair: int8 (O, I) and float16 scales
             (O, I / 32).
-        fixed_point: products with Q8_0 matrices round rows to 16-bit fixed point per block of 32
-            inputs, where the machine is faster at that: for work whose rounding is free.
     Raises:
         ValueError: for another type, differing shapes, or I not a multiple of 32 in Q8_0.
     """
@@ -42,18 +45,13 @@ def pack(
             raise ValueError(f"pack takes {' or '.join(expected)}, found {values.dtype}")
         if isinstance(item, tuple) and item[1].shape != (values.shape[0], values.shape[1] // 32):
             raise ValueError(f"scales of shape {item[1].shape} for a matrix {values.shape}")
+        if isinstance(item, tuple) and item[1].dtype != np.float16:
+            raise ValueError(f"Q8_0 has float16 scales, found {item[1].dtype}")
         if isinstance(item, tuple) and values.shape[1] % 32:
             raise ValueError(f"Q8_0 needs inputs in blocks of 32, found {values.shape[1]}")
     if len(shapes) != 1:
         raise ValueError(f"pack takes matrices of one shape, found {sorted(shapes)}")
-    return matrix.pack(matrices, fixed_point)
-
-
-def fixed_point_copy(packed: Any) -> Any:
-    """Packed matrices as `pack(..., fixed_point=True)` would have laid them out."""
-    from kernels.cpu import matrix
-
-    return matrix.fixed_point_copy(packed)
+    return matrix.pack(matrices)
 
 
 def linear(x: np.ndarray, weight: Any, y: np.ndarray, mode: Mode) -> None:
@@ -73,4 +71,7 @@ def linear_norm(
     Args:
         x: (n, I) float32. weight: packed (O, I). norm: (O,). y: (n, O) float32, written.
     """
+    if not isinstance(x, np.ndarray):
+        _cuda().linear_norm(x, weight, norm, epsilon, y, mode)
+        return
     _cpu().linear_norm(x, weight.words, norm, epsilon, y, mode.words)

@@ -7,15 +7,15 @@ import numpy as np
 from kernels.cpu.compiling import kernel
 from kernels.cpu.lanes import address, exp
 from kernels.cpu.matrix import product
-from kernels.cpu.row_lanes import add_row, dot, first_largest
+from kernels.cpu.row_lanes import add_and_find, dot
+from kernels.mode import FIXED_8
 
 
 @kernel("int64(float32[:,::1], int64, int64[:,::1], float32[::1], float32[::1])")
 def markov_scores(table, previous, words, logits, out):  # type: ignore[no-untyped-def]
     row = address(table) + 4 * table.shape[1] * previous
-    product(address(words), 1, row, table.shape[1], address(out), out.size, 0)
-    add_row(address(logits), out.size, address(out))
-    return first_largest(address(out), out.size)
+    product(address(words), 1, row, table.shape[1], address(out), out.size, FIXED_8)
+    return add_and_find(address(logits), out.size, address(out))
 
 
 @kernel("float64(float32[::1], float32[:,::1], int64, float32[::1], float64)")

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from kernels.mode import Mode
+from kernels.mode import EXACT, Mode
 
 Rounding = Literal["none", "fp8", "fp8+f16"]
 """What is done to a row before it is stored; FP8 leaves the rotated part as it is."""
@@ -36,6 +36,13 @@ def _cpu() -> Any:
     return cpu_kernel, workspace, kinds
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.qkv import triton_kernel
+
+    return triton_kernel
+
+
 def qkv(
     x: np.ndarray,
     positions: np.ndarray,
@@ -47,7 +54,7 @@ def qkv(
     qr: np.ndarray,
     q: np.ndarray,
     ring: np.ndarray,
-    origin: int,
+    origin: Any,
     mode: Mode,
 ) -> None:
     """Project rows to queries and to the key-value row, and store the latter.
@@ -59,8 +66,14 @@ def qkv(
         rounding: of the stored row.
         qr: (n, Q), written: the normed low-rank activation.
         q: (n, H * D), written: queries, normed per head and rotated.
-        ring: (S, D); row (position - origin) % S is written.
+        ring: (S, D); row (position - origin) % S is written. origin: an int; a (1,) int64 tensor
+            on CUDA.
     """
+    if not isinstance(x, np.ndarray):
+        _cuda().qkv(
+            x, positions, weights, turns, epsilon, heads, rounding, qr, q, ring, origin, mode
+        )
+        return
     cpu, workspace, kinds = _cpu()
     cpu.qkv(
         x, positions, weights.q_a.words, weights.q_norm, weights.q_b.words, weights.kv.words,
@@ -77,10 +90,14 @@ def kv_rows(
     epsilon: float,
     rounding: Rounding,
     ring: np.ndarray,
+    mode: Mode = EXACT,
 ) -> None:
     """Only the key-value rows, at positions % S: the drafter's context enters through them."""
+    if not isinstance(x, np.ndarray):
+        _cuda().kv_rows(x, positions, weights, turns, epsilon, rounding, ring)
+        return
     cpu, workspace, kinds = _cpu()
     cpu.kv_rows(
         x, positions, weights.kv.words, weights.kv_norm, turns, epsilon, kinds[rounding], ring,
-        workspace(x.shape[0] * weights.kv_norm.size),
+        workspace(x.shape[0] * weights.kv_norm.size), mode.words,
     )  # fmt: skip

@@ -65,14 +65,14 @@ def qkv(  # type: ignore[no-untyped-def]
 
 @kernel(
     "void(float32[:,::1], int64[::1], int64[:,::1], float32[::1], float32[:,::1], float32, int64,"
-    " float32[:,::1], float32[::1])"
+    " float32[:,::1], float32[::1], int64[::1])"
 )
 def kv_rows(  # type: ignore[no-untyped-def]
-    x, positions, kv, kv_norm, turns, epsilon, rounding, ring, space
+    x, positions, kv, kv_norm, turns, epsilon, rounding, ring, space, mode
 ):
     rows, width = x.shape[0], kv_norm.size
     projected = address(space)
-    product(address(kv), rows, address(x), x.shape[1], projected, width, 0)
+    product(address(kv), rows, address(x), x.shape[1], projected, width, mode[0])
     for r in range(rows):
         row = projected + 4 * width * r
         store = address(ring) + 4 * width * (positions[r] % ring.shape[0])

@@ -30,6 +30,13 @@ def _cpu() -> Any:
     return cpu_kernel.router, workspace
 
 
+@cache
+def _cuda() -> Any:
+    from kernels.router import triton_kernel
+
+    return triton_kernel
+
+
 def route(
     x: np.ndarray,
     ids: np.ndarray,
@@ -52,6 +59,11 @@ def route(
         expert_weights: (n, K) float32, written.
         gaps: (n,) float32, written: K-th minus (K+1)-th biased score, inf where nothing is chosen.
     """
+    if not isinstance(x, np.ndarray):
+        _cuda().route(
+            x, ids, weights, forced, scaling, experts, expert_weights, gaps, positions, mode
+        )
+        return
     kernel, workspace = _cpu()
     space = workspace(x.shape[0] * weights.gate.outputs)
     kernel(

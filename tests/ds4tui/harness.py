@@ -107,5 +107,5 @@ async def settle(pilot: Pilot[int], until: Callable[[], bool] | None = None) -> 
             break
     else:
         raise AssertionError("the condition never held")
-    app.playground.draw_charts()
+    app.instrument.redraw()
     await pilot.pause()

@@ -300,6 +300,11 @@ class _Run:
             ("confidence", str(script.confidence)),
             ("draft_max", "none"),
             ("max_tokens", str(script.tokens)),
+            ("ignore_eos", "false"),
+            ("no_repeat", "0"),
+            ("perturb", "none"),
+            ("pin", ""),
+            ("device", "cpu"),
             ("system", ""),
             ("chat", "true"),
             ("think", "false"),
@@ -462,3 +467,15 @@ def until(events: Sequence[Event], index: int, arm: int = 1) -> list[Event]:
 def renamed(events: Sequence[Event], run_id: str) -> list[Event]:
     """The same events as another run."""
     return [replace(event, run_id=run_id) for event in events]
+
+
+def of_suite(events: list[Event], suite_id: str, cell: str, prompt_index: int) -> list[Event]:
+    """The same run as one of a suite, with a run id of its own."""
+    run_id = f"{suite_id}-{cell}-{prompt_index}"
+    changed = [replace(event, run_id=run_id) for event in events]
+    return [
+        replace(event, suite_id=suite_id, cell=cell, prompt_index=prompt_index)
+        if isinstance(event, RunStarted)
+        else event
+        for event in changed
+    ]

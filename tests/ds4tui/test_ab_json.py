@@ -209,6 +209,10 @@ def test_several_prompts_are_summed_up(
     assert parted["shared_prefix"] == "".join(f"<{token}>" for token in IDS[:9])
     assert "top-2 margins: plain 0.02" in shown
     assert found["runs"][-1]["category"] == "odd"
+    none, odd = found["categories"]
+    assert (none["category"], none["arm"], none["prompts"]) == ("none", "prefix", 4)
+    assert (odd["category"], odd["identical"], odd["first_divergence"]) == ("odd", 0, 9)
+    assert "by category" in shown
 
 
 def test_controls_that_disagree_withhold_the_verdict(

@@ -178,12 +178,35 @@ def test_prompts_of_a_set(tmp_path: Path) -> None:
     assert (second.id, second.category) == ("a", "c")
 
 
-@pytest.mark.parametrize("line", ["{", '{"chat": true}', '{"text": 3}', '{"text": " "}'])
-def test_a_damaged_set_names_its_line(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "set.jsonl"
-    path.write_text(f"fine\n{line}\n")
+def test_a_set_that_comes_with_the_program_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = cli._ab_parser().parse_args(["--prompts", "set20", "--no-chat"])
+    entries = options.read_prompts(args)
+    assert len(entries) == 20
+    assert len({entry.category for entry in entries}) == 5
+    assert not any(entry.prompt.chat for entry in entries)
+    assert len(options.read_prompts(cli._ab_parser().parse_args([]))) == 10
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set20").write_text("my own")
+    assert [entry.prompt.text for entry in options.read_prompts(args)] == ["my own"]
+
+
+def test_run_takes_several_arms_and_their_drafters() -> None:
+    words = ["-m", "t.gguf", "--mtp", "d.gguf", "--arm", "commit=prefix", "--arm", "mtp=e.gguf"]
+    found = options.run_options(cli._run_parser().parse_args(words))
+    assert [(knobs.commit, knobs.mtp) for knobs in found.settings.dspark] == [
+        ("prefix", None),
+        ("direct", "e.gguf"),
+    ]
+    assert found.files.mtp == ("d.gguf", "e.gguf")
+
+
+def test_a_damaged_set_names_its_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "set.txt"
+    path.write_text('fine\n{"chat": true}\n')
     args = cli._ab_parser().parse_args(["--prompts", str(path)])
-    with pytest.raises(Ds4Error, match="line 2 is no prompt"):
+    with pytest.raises(Ds4Error, match=r'set\.txt line 2 has no "text"'):
         options.read_prompts(args)
 
 

@@ -7,7 +7,6 @@ import pytest
 from ds4tui.app import Ds4App
 from ds4tui.commands import COMMANDS
 from ds4tui.config import UiConfig
-from ds4tui.keys import GROUPS
 from engine.errors import Ds4Error
 from tests.ds4tui.harness import make_controller
 
@@ -18,7 +17,7 @@ def app_with(**keys: str) -> Ds4App:
 
 def test_every_binding_is_in_the_help_once() -> None:
     table = app_with().table
-    named = [name for _, names in GROUPS for name in names.split()]
+    named = [name for _, names in table.groups() for name in names]
     assert len(named) == len(set(named))
     assert set(named) == set(table.shown)
 
@@ -31,8 +30,13 @@ def test_every_palette_entry_is_a_key() -> None:
 
 def test_no_key_is_bound_twice() -> None:
     table = app_with().table
-    keys = [key for name in table.shown for key in table.binding(name).key.split(",")]
-    assert len(keys) == len(set(keys))
+    shared = [*table.by_area["run"], *table.by_area[""]]
+    for area, names in table.by_area.items():
+        if area in ("run", ""):
+            continue
+        names = names if area != "tokens" else [*names, *table.by_area["play"]]
+        keys = [key for name in (*shared, *names) for key in table.binding(name).key.split(",")]
+        assert len(keys) == len(set(keys)), area
 
 
 def test_nothing_needs_ctrl_a_ctrl_b_alt_or_a_function_key() -> None:

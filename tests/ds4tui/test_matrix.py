@@ -13,7 +13,7 @@ from engine import commit, decode
 from engine.events import RunFinished, RunStarted, SuiteFinished, SuiteStarted
 from engine.session import Engine
 from engine.settings import Knobs, Prompt, Settings
-from engine.suite import MatrixRequest, SuitePrompt, matrix_arms, matrix_events
+from engine.suite import MatrixRequest, SuitePrompt, matrix_arms
 from engine.trace import read_trace
 from engine.verdict import must_be_identical
 from tests.engine.races import engine
@@ -215,6 +215,7 @@ def test_states_that_were_not_compared_are_not_called_equal(
         ((*FILES, "-p", "a", "--numerics", "exact"), "some of split, invariant"),
         ((*FILES, "-p", "a", "--dspark-confidence", "2"), "a number from 0 (no gate) to 1"),
         ((*FILES,), "matrix was given no prompt"),
+        ((*FILES, "-p", "a", "--arm", "commit=direct"), "runs every arm by every policy"),
         ((*FILES, "-p", "a", "--prompts", "b"), "exclude each other"),
         (("-m", "scripted.gguf", "-p", "a"), "without a drafter"),
         ((*FILES, "-p", "a", "--json", "/nowhere/x.json"), "folder that does not exist"),
@@ -235,6 +236,47 @@ def test_short_runs_have_no_rate_and_no_crash(
     code, found = matrix(tmp_path, "-n", tokens)
     assert code == 0
     assert all(cell["identical"] == 3 for cell in found["cells"])
+
+
+def test_every_arm_is_a_base_of_all_policies(loaded: list[Engine], tmp_path: Path) -> None:
+    script = path_script(IDS, 13)
+    wrong = spoiled(continuation(script), lambda tokens: 0)
+    loaded.append(
+        engine(ScriptedModel(script), ScriptedDrafter(continuation(script)), ScriptedDrafter(wrong))
+    )
+    code, found = matrix(
+        tmp_path, "-n", "30", "--numerics", "split", "--commit", "prefix", "--commit", "strict",
+        "--arm", "mtp=drafter.gguf", "--arm", "mtp=drafter1.gguf,confidence=0",
+    )  # fmt: skip
+    assert code == 0
+    cells = {cell["drafter"]: cell for cell in found["cells"] if cell["commit"] == "prefix"}
+    assert set(cells) == {"drafter.gguf", "drafter1.gguf"}
+    assert cells["drafter.gguf"]["accept_rate"] == 1.0
+    assert cells["drafter1.gguf"]["accept_rate"] == 0.0
+    assert [cell["commit"] for cell in found["cells"]].count("strict") == 1
+
+
+def test_the_drafters_of_arms_are_loaded_too() -> None:
+    args = cli._matrix_parser().parse_args(["-m", "t.gguf", "-p", "a", "--arm", "mtp=d2.gguf"])
+    assert matrix_command.matrix_options(args).files.mtp == ("d2.gguf",)
+
+
+def test_figures_by_category_add_up(loaded: list[Engine], tmp_path: Path) -> None:
+    loaded.append(noisy())
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "o.json"
+    rows = [("abcdefghij", "x"), ("another one", "y"), ("third of it", "x")]
+    prompts.write_text("".join(json.dumps({"text": t, "category": c}) + "\n" for t, c in rows))
+    words = ["--prompts", str(prompts), "--json", str(out), "-n", "60", "--numerics", "split"]
+    cli.main(["matrix", *FILES, *words])
+    found = json.loads(out.read_text())
+    for cell in found["cells"]:
+        mine = [c for c in found["categories"] if c["arm"] == cell["name"]]
+        assert [c["category"] for c in mine] == ["x", "y"]
+        assert [c["prompts"] for c in mine] == [2, 1]
+        assert sum(c["identical"] for c in mine) == cell["identical"]
+        replayed = sum(c["time_ms"]["replay"] for c in mine)
+        assert replayed == pytest.approx(cell["replay_ms"])
+    assert found["set"] == "p"
 
 
 def test_json_alone_goes_to_standard_output(
@@ -258,7 +300,7 @@ def test_the_suites_events_name_every_cell_and_run() -> None:
     arms = matrix_arms(bases=(Knobs(confidence=0.0), Knobs(confidence=0.9)))
     assert len(arms) == 9
     request = MatrixRequest(prompts, Settings(dspark=arms, max_tokens=12))
-    events = list(matrix_events(calm(), request))
+    events = list(request.events(calm()))
     assert isinstance(events[0], SuiteStarted)
     assert isinstance(events[-1], SuiteFinished)
     assert len(events[0].cells) == len(set(events[0].cells)) == 18

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ds4tui.link import ReplayLink
-from ds4tui.playback import Playback, is_playable, schedule
+from ds4tui.playback import FASTEST, Playback, is_playable, recorded, schedule
 from ds4tui.run_record import RunRecord
 from engine.events import (
     CycleFinished,
     Diverged,
     EngineReady,
+    LoadProgress,
     RunFinished,
     RunStarted,
+    SuiteStarted,
     TokensCommitted,
 )
 from engine.process import Pause, Resume, Run, Stop
@@ -56,7 +61,7 @@ def test_the_verdict_waits_for_the_slower_arm() -> None:
 
 def test_played_out_it_is_the_same_run() -> None:
     clock = Clock()
-    playback = Playback(EVENTS, clock)
+    playback = Playback.slowly(EVENTS, clock)
     record = RunRecord()
     while not playback.is_over:
         clock.now += 0.5
@@ -71,17 +76,18 @@ def test_played_out_it_is_the_same_run() -> None:
 
 def test_speed_and_pause() -> None:
     clock = Clock()
-    playback = Playback(EVENTS, clock)
+    playback = Playback.slowly(EVENTS, clock)
     playback.poll()
     playback.pause(True)
     clock.now += 10
     assert playback.poll() == []
     playback.pause(False)
+    before = playback.speed
     playback.faster(2)
-    assert playback.tokens_per_s == 40
-    for _ in range(20):
+    assert playback.speed == 2 * before
+    for _ in range(30):
         playback.faster(2)
-    assert playback.tokens_per_s <= 1280
+    assert playback.speed == FASTEST
 
 
 def test_nothing_to_play() -> None:
@@ -123,23 +129,89 @@ def test_replay_keeps_the_recorded_pace(clock: Clock) -> None:
     assert sum(isinstance(e, RunStarted) for e in some + rest) == 1
 
 
-def test_replay_again_is_another_run(clock: Clock) -> None:
+def test_replay_again_is_the_same_run_from_its_start(clock: Clock) -> None:
     link = ReplayLink(EVENTS, clock, float("inf"))
     link.start()
     link.poll()
     link.send(RUN)
     first = link.poll()
+    assert link.playback.take_rewind() == ""
     link.send(RUN)
-    second = link.poll()
-    assert {e.run_id for e in first}.isdisjoint(e.run_id for e in second)
-    assert len(first) == len(second)
+    assert link.poll() == first
+    assert link.playback.take_rewind() == "run"
 
 
-def test_stopped_replay_stops(clock: Clock) -> None:
+def test_stopped_replay_is_at_its_end_at_once(clock: Clock) -> None:
     link = ReplayLink(EVENTS, clock)
     link.start()
     link.poll()
     link.send(RUN)
     link.send(Stop())
+    assert link.poll() == [event for event in EVENTS if not isinstance(event, LoadProgress)]
+
+
+def played(playback: Playback, record: RunRecord) -> RunRecord:
+    """What a front end has after a poll."""
+    events = playback.poll()
+    if playback.take_rewind():
+        record = RunRecord()
+    for event in events:
+        record.feed(event)
+    return record
+
+
+@pytest.mark.parametrize("timed", [recorded(EVENTS), schedule(EVENTS)], ids=["trace", "slow"])
+def test_stepping_goes_cycle_by_cycle_both_ways(clock: Clock, timed: Any) -> None:
+    playback = Playback(timed, clock)
+    playback.pause(True)
+    record = RunRecord()
+    seen = []
+    for _ in range(5):
+        playback.step(1)
+        record = played(playback, record)
+        seen.append(len(record.arms[1].cycles))
+    assert seen == [0, 1, 2, 3, 4]
     clock.now += 100
-    assert link.poll() == []
+    assert playback.poll() == [], "stepping stays where it is"
+    playback.step(-2)
+    record = played(playback, record)
+    assert len(record.arms[1].cycles) == 2
+    assert record.arms[0].ids[:3] == record.arms[1].ids[:3]
+    playback.step(1000)
+    record = played(playback, record)
+    assert record.finished is not None
+
+
+def test_seeking_goes_to_the_cycle_of_an_index(clock: Clock) -> None:
+    playback = Playback(recorded(EVENTS), clock)
+    playback.pause(True)
+    record = RunRecord()
+    for index in (163, 40, 399, 0, 10**6):
+        playback.seek(index)
+        record = played(playback, record)
+        assert len(record.arms[1].ids) >= min(400, index + 1)
+        cycle = record.arms[1].cycle_of(min(index, 399))
+        assert cycle is None or cycle == record.arms[1].cycles[-1] or index >= 400
+    playback.seek(163)
+    record = played(playback, record)
+    assert record.arms[1].diverged is not None, "plain has caught up"
+
+
+def test_pauses_between_runs_are_cut() -> None:
+    later = [replace(e, run_id="b", t_ns=e.t_ns + 10**12) for e in EVENTS]
+    times = [ns for ns, _ in recorded([*EVENTS, *later])]
+    assert times == sorted(times)
+    assert times[-1] < 3 * 10**9 + 2 * times[len(EVENTS) - 1]
+
+
+def test_a_trace_with_a_suite_is_given_again_from_its_start(clock: Clock) -> None:
+    runs = [streams.of_suite(EVENTS, "s1", cell, 0) for cell in ("split", "invariant")]
+    started = SuiteStarted("", -1, 0, "s1", "matrix", ("split direct",))
+    playback = Playback(recorded([started, *runs[0], *runs[1]]), clock, float("inf"))
+    clock.now += 1
+    assert len(playback.poll()) == 1 + 2 * len(EVENTS)
+    playback.step(-3)
+    again = playback.poll()
+    assert playback.take_rewind() == "all"
+    assert again[0] is started
+    assert len(again) > len(EVENTS)

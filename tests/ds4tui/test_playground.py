@@ -61,7 +61,8 @@ async def test_from_start_to_divergence() -> None:
     session = Session(streams.diverged_run())
     async with session.app.run_test(size=SMALL) as pilot:
         await finished(pilot, session)
-        assert session.row(RunBar) == "ds4tui [1 Play]" + " " * 54 + "DONE 1.9 s"
+        names = "ds4tui [1 Play] 2 Cycle  3 Drift  4 Matrix  5 Econ  6 Sweep  7 Runs"
+        assert session.row(RunBar) == f"{names}  DONE 1.9 s"
         assert session.row(VerdictBar).startswith('≠ DIVERGED at 163  " reply" / " respond"')
         assert session.row(KeyFooter).startswith("r Run  n Try invariant  p Try prefix")
         left, right = session.app.playground.left, session.app.playground.right

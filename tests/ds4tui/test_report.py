@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ds4tui import ab_command, ab_text, cli, report
+from ds4tui import ab_command, ab_text, cli, report, report_markdown
 from engine import decode
 from engine.settings import Knobs
 from engine.stats import ids_sha256
@@ -130,15 +130,15 @@ def test_untrusted_text_is_literal() -> None:
     assert "\u202e" not in text
     assert "[bold]x[/INST] a[i]␛[2J<U+202E>" in text
     document = report.ab_document([report.RunEvents.of(found.events)])
-    written = ab_text.markdown([document])
+    written = report_markdown.markdown([document])
     assert "\x1b" not in written
     assert "\\[bold\\]x" in written
 
 
 def test_markdown_holds_the_table_and_the_verdict() -> None:
     document = report.ab_document([report.RunEvents.of(scripted("direct").events)])
-    written = ab_text.markdown([document, document])
-    assert written.count("| plain |") == 4, "identity and work of two prompts"
+    written = report_markdown.markdown([document, document])
+    assert written.count("| plain |") == 6, "identity, work and time of two prompts"
     assert written.startswith("# ds4tui ab\n\n2 identical, 0 diverged (exit code 0)")
 
 

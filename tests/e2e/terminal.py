@@ -28,6 +28,7 @@ class Terminal:
         environment = {**os.environ, "TERM": "tmux-256color", "LC_ALL": "C.UTF-8"}
         environment["XDG_DATA_HOME"] = str(folder / "data")
         environment["XDG_CONFIG_HOME"] = str(folder / "config")
+        environment["XDG_STATE_HOME"] = str(folder / "state")
         environment.pop("TMUX", None)
         width, height = map(str, size)
         command = ["new-session", "-d", "-x", width, "-y", height, "-s", "t", "sh"]
@@ -109,6 +110,10 @@ class Terminal:
                 if above == shell:
                     return pid
         raise AssertionError("no engine process\n" + listing)
+
+    def close_window(self) -> None:
+        """Take the terminal away from what runs in it."""
+        self._tmux("kill-session", "-t", "t")
 
     def close(self) -> None:
         """End the server and what runs in it."""

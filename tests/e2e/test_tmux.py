@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from engine.trace import TraceWriter
+from engine.events import RunFinished
+from engine.trace import TraceWriter, read_trace
 from tests.ds4tui import streams
-from tests.e2e.terminal import Terminal
+from tests.e2e.terminal import DEADLINE, POLL, Terminal
 from tests.engine.random_pair import SMALL, write_pair
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
+
+
+SCREENS = ("Cycle", "Drift", "Matrix", "Econ", "Sweep", "Runs")
 
 
 @pytest.fixture
@@ -44,6 +49,13 @@ def test_from_start_to_quit(terminal: Terminal, trace: str) -> None:
 
     terminal.press("g")
     terminal.wait_for('#0 "TCP"')
+    for key, name in zip("234567", SCREENS, strict=True):
+        terminal.press(key)
+        terminal.wait_for(f"[{key} {name}]")
+        rows = terminal.rows()
+        assert rows[2].startswith("≠ DIVERGED at 163") or key in "46"
+    terminal.press("1")
+    terminal.wait_for("[1 Play]")
     terminal.press("d")
     rows = terminal.wait_for('#163 " reply"')
     marked = next(row for row in terminal.rows(attributes=True) if " respond" in row and "│" in row)
@@ -111,6 +123,11 @@ def test_the_engine_in_its_own_process(terminal: Terminal, tmp_path: Path) -> No
     terminal.press("Enter")
     terminal.wait(lambda rows: "DONE" in rows[0] and "Another" in rows[1], "the third run")
 
+    terminal.press("7")
+    terminal.wait_for("3 here")
+    terminal.press("1")
+    terminal.wait_for("[1 Play]")
+
     os.kill(terminal.engine_pid(), signal.SIGKILL)
     terminal.wait(lambda rows: "FAILED" in rows[0], "the engine's death")
     terminal.wait_for("ended by signal")
@@ -118,6 +135,53 @@ def test_the_engine_in_its_own_process(terminal: Terminal, tmp_path: Path) -> No
     terminal.wait(lambda rows: "DONE" in rows[0], "a new engine's run", seconds=60)
     terminal.press("q")
     terminal.wait_for("status=0")
+
+
+def test_a_replay_is_stepped_and_gone_through(terminal: Terminal, trace: str) -> None:
+    terminal.run("replay", trace)
+    terminal.wait_for("DONE 1.9 s")
+    terminal.press("#")
+    terminal.wait_for("go to token")
+    terminal.type("100")
+    terminal.press("Enter")
+    rows = terminal.wait_for("PAUSED REPLAY 1.0x")
+    terminal.wait_for("identical so far")
+    terminal.press("(")
+    terminal.wait(lambda now: now[3:] != rows[3:], "another cycle")
+    terminal.press(">", ">", ">", "Space")
+    terminal.wait_for("DONE 1.9 s")
+    terminal.press("q")
+    terminal.wait_for("status=0")
+
+
+def test_a_terminal_that_goes_away_leaves_the_trace_and_no_process(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    target, drafter = write_pair(tmp_path, SMALL, types="F32")
+    recorded = tmp_path / "recorded.jsonl"
+    pair = ("-m", str(target), "--mtp", str(drafter), "--dspark-confidence", "0", "-p", "Hello")
+    terminal.run(*pair, "-n", "40", "--ignore-eos", "--trace", str(recorded))
+    terminal.wait_for("DONE", seconds=180)
+    engine = terminal.engine_pid()
+    terminal.close_window()
+    wait_until(lambda: not is_running(engine), "the engine's end")
+    events = read_trace(str(recorded))
+    assert sum(isinstance(event, RunFinished) for event in events) == 1
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(POLL)
 
 
 def test_mistakes_are_one_sentence(terminal: Terminal, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,15 @@ import pytest
 from engine import costs
 from engine.config import ModelConfig
 from engine.costs import CostRequest, Steps, in_turns, quartiles
+from engine.decode import Control
 from engine.errors import Ds4Error
-from engine.events import CostMeasured, LoadProgress
+from engine.events import CostMeasured, Event, LoadProgress, MeasuringFinished
 from engine.floor import decode_floor
 from engine.gguf import open_gguf
 from engine.load import load_parts
 from engine.paths import POLICIES
+from engine.process import Measure, Quit, Stop
+from engine.serve import Host
 from engine.session import load_engine
 from engine.settings import EngineFiles
 from tests.engine.random_pair import SMALL, DrafterShape, write_pair
@@ -43,12 +48,45 @@ def test_every_kind_is_measured_at_every_position(files: EngineFiles, numerics: 
     verifies = [("verify", rows) for rows in range(1, block + 2)]
     drafts = [("draft", 0), ("draft", block)]
     rare = [("prefill", 40), ("copy", COPIED)]
-    assert kinds == [("decode", 1), *verifies, *drafts, ("commit", block), *rare]
+    commits = [("carry", 1), ("commit", block), ("reproject", block)]
+    assert kinds == [("decode", 1), *verifies, *drafts, *commits, *rare]
     assert len(found) == 2 * len(kinds)
     for cost in found:
         assert 0 < cost.best_ns <= cost.low_ns <= cost.median_ns <= cost.high_ns
         assert cost.n == 2
+        assert (cost.numerics, cost.commit) == (numerics, "prefix")
     assert [(event.done, event.total) for event in progress] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_stop_leaves_the_costs_of_the_turns_done(files: EngineFiles) -> None:
+    control = Control(0)
+    seen: list[Event] = []
+
+    def report(event: Event) -> None:
+        seen.append(event)
+        control.stopped = len(seen) == 3
+
+    request = CostRequest(positions=(20, 40), repeat=5)
+    found = list(load_engine(files).costs(request, report, control))
+    assert {cost.position for cost in found} == {20}
+    assert {cost.n for cost in found if cost.kind == "verify"} == {3}
+    assert len(seen) == 3
+
+
+def test_the_engines_process_stops_measuring_and_says_that_it_is_over(files: EngineFiles) -> None:
+    commands, asked = Pipe(duplex=False)
+    found, events = Pipe(duplex=False)
+    for command in (Measure(CostRequest(positions=(20,), repeat=500)), Stop(), Quit()):
+        asked.send(command)
+    Host(commands, events).serve(load_engine(files))
+    events.close()
+    seen: list[Event] = []
+    with contextlib.suppress(EOFError):
+        while True:
+            seen += found.recv()
+    costs = [event for event in seen if isinstance(event, CostMeasured)]
+    assert {cost.n for cost in costs} == {1}
+    assert isinstance(seen[-1], MeasuringFinished)
 
 
 def test_without_a_drafter_the_target_is_measured(files: EngineFiles) -> None:
@@ -69,6 +107,8 @@ def test_steps_leave_the_state_as_it_was(files: EngineFiles, commit: str) -> Non
     steps.draft()
     steps.draft(2.0)
     steps.decode()
+    steps.carry()
+    assert steps.commit("reproject") > 0
     if commit != "strict":
         assert steps.commit() > 0
     assert timeline.state.digest() == before

@@ -176,6 +176,53 @@ def test_a_failing_first_confidence_needs_no_head() -> None:
     assert (cycle.drafts, cycle.confidences, cycle.clip) == ((), (0.1,), "confidence")
 
 
+def clips_of(drafter: ScriptedDrafter, tokens: int, gate: float) -> list[tuple[str, int]]:
+    """(clip, accepted) of every cycle; ids are plain's whatever happens."""
+    found = outcome(drafter, Knobs("prefix", confidence=gate), max_tokens=tokens)
+    assert found.arms[0].ids == found.arms[1].ids == IDS[:tokens]
+    return [(c.clip, c.accepted) for c in found.of(CycleFinished)]
+
+
+@pytest.mark.parametrize("right", [0, 1])
+def test_cycles_that_lose_are_followed_by_longer_and_longer_pauses(right: int) -> None:
+    def drafts(tokens: tuple[int, ...]) -> list[int]:
+        return [*continuation(SCRIPT)(tokens)[:right], 3, 3, 3, 3, 3][:BLOCK]
+
+    wrong = ScriptedDrafter(drafts, lambda tokens: [1] * BLOCK)
+    expected = []
+    for pause in (2, 4, 8, 16, 16):
+        expected += [("", right), *[("pause", 0)] * pause]
+    assert clips_of(wrong, 80, gate=0.5)[: len(expected)] == expected
+    assert {clip for clip, _ in clips_of(wrong, 80, gate=0.0)} <= {"", "budget"}
+
+
+def test_a_cycle_that_pays_ends_the_row_of_pauses() -> None:
+    def drafts(tokens: tuple[int, ...]) -> list[int]:
+        right = 2 if len(tokens) == PROMPT + 9 else 0
+        return [*continuation(SCRIPT)(tokens)[:right], 3, 3, 3, 3, 3][:BLOCK]
+
+    found = clips_of(ScriptedDrafter(drafts, lambda tokens: [1] * BLOCK), 60, gate=0.5)
+    paused = [("pause", 0)]
+    assert found[:13] == [
+        *[("", 0), *paused * 2],
+        *[("", 0), *paused * 4],
+        *[("", 2), ("", 0), *paused * 2, ("", 0)],
+    ]
+
+
+def test_one_draft_at_most_pays_when_it_is_accepted() -> None:
+    knobs = Knobs("prefix", confidence=0.5, draft_max=1)
+    found = outcome(perfect(), knobs, max_tokens=20).of(CycleFinished)
+    assert {cycle.clip for cycle in found} <= {"draft_max", "budget"}
+
+
+def test_a_gate_that_is_never_passed_pauses_too() -> None:
+    drafter, found = gated(0.1, 1, 1, 1, 1)
+    clips = [c.clip for c in found.of(CycleFinished)]
+    assert clips[:4] == ["confidence", "pause", "pause", "confidence"]
+    assert len(drafter.blocks) < len(clips)
+
+
 def test_the_first_row_under_the_gate_cuts_the_block_lazily() -> None:
     drafter, found = gated(0.95, 0.92, 0.5, 1, 1)
     cycle = found.of(CycleFinished)[0]

@@ -139,7 +139,7 @@ def test_choices_are_recorded_and_pinned() -> None:
     plain = Choices()
     decoded = state.clone()
     expected = [
-        m.forward(decoded, [token], DECODE["split"], record=plain).logits[0].copy()
+        m.forward(decoded, [token], DECODE["invariant"], record=plain).logits[0].copy()
         for token in IDS[100:106]
     ]
     assert plain.token(100) == IDS[100]

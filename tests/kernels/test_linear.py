@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from typing import Literal
+
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import torch
 
-from kernels.linear import fixed_point_copy, linear, linear_norm, pack
+from kernels.linear import linear, linear_norm, pack
 from kernels.linear.reference import linear as reference
 from kernels.mode import EXACT, Mode
 from kernels.qkv.reference import rms_norm
@@ -21,21 +27,11 @@ def matrix(kind: str, outputs: int, inputs: int) -> tuple[object, torch.Tensor]:
     rng = np.random.default_rng([outputs, inputs])
     if kind == "q8":
         values = rng.integers(-128, 128, (outputs, inputs)).astype(np.int8)
-        scales = rng.random((outputs, inputs // 32)).astype(np.float16).astype(np.float32) / 99
+        scales = (rng.random((outputs, inputs // 32)) / 99).astype(np.float16)
         whole = values.reshape(outputs, -1, 32) * scales[..., None].astype(np.float64)
         return pack([(values, scales)]), torch.from_numpy(whole.reshape(outputs, inputs))
     values = rng.standard_normal((outputs, inputs)).astype(kind)
     return pack([values]), torch.from_numpy(values.astype(np.float64))
-
-
-def fixed(outputs: int, inputs: int) -> tuple[object, object, torch.Tensor]:
-    rng = np.random.default_rng([outputs, inputs])
-    values = rng.integers(-128, 128, (outputs, inputs)).astype(np.int8)
-    scales = (rng.random((outputs, inputs // 32)) / 99).astype(np.float32)
-    whole = values.reshape(outputs, -1, 32) * scales[..., None].astype(np.float64)
-    packed = pack([(values, scales)] * 2, fixed_point=True)
-    exact = pack([(values, scales)] * 2)
-    return packed, exact, torch.from_numpy(whole.reshape(outputs, inputs))
 
 
 def rows(count: int, width: int) -> np.ndarray:
@@ -93,38 +89,88 @@ def test_batch_order_of_a_row_does_not_depend_on_the_batch() -> None:
     assert_rows_exact(run, 9)
 
 
+@pytest.mark.parametrize(("bits", "error"), [(16, 4e-5), (8, 1e-2)])
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
-def test_fixed_point_is_ten_times_closer_than_f16(outputs: int, inputs: int) -> None:
-    if inputs % 32:
-        pytest.skip("Q8_0 has blocks of 32")
-    packed, exact, whole = fixed(outputs, inputs)
-    copy = fixed_point_copy(exact)
-    assert all((a == b).all() for a, b in zip(packed.memory, copy.memory, strict=True))
+def test_fixed_point_rounds_rows_by_blocks(
+    outputs: int, inputs: int, bits: Literal[8, 16], error: float
+) -> None:
+    weight, whole = matrix("q8", outputs, inputs)
     x = rows(9, inputs)
     x[3] = 0
     x[4, :32] *= 1e6
 
     def run(part: slice) -> list[np.ndarray]:
-        out = np.zeros((part.stop - part.start, outputs), np.float32)
-        linear(x[part], packed, out, EXACT)
+        out = np.full((part.stop - part.start, outputs), 7, np.float32)
+        linear(x[part], weight, out, Mode(fixed=bits))
         return [out]
 
     (y,) = run(slice(0, 9))
     expected = reference(torch.from_numpy(x).double(), whole)
-    assert_close("y", expected[5:], y[5:], 4e-5)
-    assert_close("outlier", expected[4:5], y[4:5], 4e-5)
+    assert_close("y", expected[5:], y[5:], error)
+    assert_close("outlier", expected[4:5], y[4:5], error)
     assert not y[3].any()
     assert_rows_exact(run, 9)
-    nan = x[:1].copy()
-    nan[0, 5] = np.nan
-    out = np.zeros((1, outputs), np.float32)
-    linear(nan, packed, out, EXACT)
 
 
-def test_other_types_have_no_fixed_point_layout() -> None:
-    halves = np.ones((4, 64), np.float16)
-    packed = pack([halves], fixed_point=True)
-    assert fixed_point_copy(packed) is packed
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Rows as 16-bit fixed point holds them, in double precision."""
+    blocks = x.reshape(len(x), -1, 32)
+    largest = np.abs(blocks).max(-1, keepdims=True)
+    integers = np.rint(blocks * (np.float32(32639) / largest))
+    return (integers * (largest.astype(np.float64) / 32639)).reshape(x.shape)
+
+
+def test_fixed_point_of_16_bits_is_what_it_says() -> None:
+    weight, whole = matrix("q8", 96, 160)
+    x, y = rows(5, 160), np.zeros((5, 96), np.float32)
+    linear(x, weight, y, Mode(fixed=16))
+    assert_close("y", torch.from_numpy(rounded(x)) @ whole.T, y, 4e-7)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_fixed_point_hides_no_bad_number(bad: float) -> None:
+    weight, _ = matrix("q8", 96, 64)
+    x, y = rows(3, 64), np.zeros((3, 96), np.float32)
+    x[1, 40] = bad
+    linear(x, weight, y, Mode(fixed=16))
+    assert not np.isfinite(y[1]).any()
+    assert np.isfinite(y[[0, 2]]).all()
+
+
+PORTABLE = """
+import sys
+import numpy as np
+from kernels.linear import linear
+from kernels.mode import Mode
+from tests.kernels.test_linear import matrix, rows
+from kernels.cpu.fixed_panels import HAS_DOT_BYTES
+assert not HAS_DOT_BYTES
+y = np.zeros((7, 130), np.float32)
+linear(rows(7, 256), matrix("q8", 130, 256)[0], y, Mode(fixed=16))
+sys.stdout.write(y.tobytes().hex())
+"""
+
+
+def test_fixed_point_of_16_bits_is_the_same_without_dot_products_of_bytes() -> None:
+    weight, _ = matrix("q8", 130, 256)
+    y = np.zeros((7, 130), np.float32)
+    linear(rows(7, 256), weight, y, Mode(fixed=16))
+    # A processor that numba is told about is not asked what else it can do.
+    host = llvm.get_host_cpu_name()
+    environment = {**os.environ, "NUMBA_CPU_NAME": host, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PORTABLE], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert bytes.fromhex(done.stdout) == y.tobytes()
+
+
+def test_fixed_point_leaves_other_types_alone() -> None:
+    weight, _ = matrix("float16", 40, 64)
+    x, exact, fixed = rows(3, 64), np.zeros((3, 40), np.float32), np.zeros((3, 40), np.float32)
+    linear(x, weight, exact, EXACT)
+    linear(x, weight, fixed, Mode(fixed=16))
+    assert (exact == fixed).all()
 
 
 def test_norm_follows_the_product() -> None:
@@ -143,6 +189,8 @@ def test_pack_refuses_what_it_cannot_lay_out() -> None:
     with pytest.raises(ValueError, match="one shape"):
         pack([good, good[:2]])
     with pytest.raises(ValueError, match="scales of shape"):
-        pack([(good.astype(np.int8), np.zeros((4, 3), np.float32))])
+        pack([(good.astype(np.int8), np.zeros((4, 3), np.float16))])
+    with pytest.raises(ValueError, match="float16 scales, found float32"):
+        pack([(good.astype(np.int8), np.zeros((4, 2), np.float32))])
     with pytest.raises(ValueError, match="blocks of 32"):
-        pack([(np.zeros((4, 48), np.int8), np.zeros((4, 1), np.float32))])
+        pack([(np.zeros((4, 48), np.int8), np.zeros((4, 1), np.float16))])

@@ -83,6 +83,10 @@ def test_the_best_score_is_the_lower_id_of_a_tie(count: int) -> None:
         logits = np.full(count, -3, np.float32)
         logits[first:] = 5
         assert markov_scores(rows(2, 32), 1, packed, logits, out) == first
+        logits[first] = np.nan
+        assert markov_scores(rows(2, 32), 1, packed, logits, out) == -1
+    logits = np.full(count, -np.inf, np.float32)
+    assert markov_scores(rows(2, 32), 1, packed, logits, out) == 0
 
 
 def perturbed(values: np.ndarray, positions: np.ndarray, ulps: int, salt: int) -> np.ndarray:

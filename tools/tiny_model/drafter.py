@@ -37,6 +37,8 @@ from tools.tiny_model.target import (
 
 DECAY = 4.0
 """Loss weight of block row k is exp(-k / DECAY) (DeepSpec `loss_decay_gamma`)."""
+CONFIDENCE_SHARE = 0.5
+"""Part of the confidence loss's gradient that reaches the rows it reads."""
 
 
 @dataclass
@@ -119,6 +121,32 @@ def fresh_drafter(target: Target, draft: DraftShape, seed: int) -> Drafter:
         p["exp_probs_b"] = torch.zeros(draft.experts, device=device)
         stages.append(p)
     return Drafter(shape, draft, top, stages)
+
+
+def narrowed(named: dict[str, Tensor], expert_dim: int) -> dict[str, Tensor]:
+    """A drafter whose experts keep the `expert_dim` hidden units with the largest weights."""
+    out = dict(named)
+    for gate_name in [name for name in named if name.endswith(("ffn_gate_exps", "ffn_gate_shexp"))]:
+        up_name, down_name = (gate_name.replace("gate", kind) for kind in ("up", "down"))
+        gate, up, down = (named[name] for name in (gate_name, up_name, down_name))
+        size = gate.norm(dim=-1) * up.norm(dim=-1) * down.norm(dim=-2)  # (E, F) or (F,)
+        kept = size.topk(expert_dim, dim=-1).indices.sort(-1).values
+        rows = kept[..., None].expand(*kept.shape, gate.shape[-1])
+        columns = kept[..., None, :].expand(*down.shape[:-1], expert_dim)
+        out[gate_name], out[up_name] = gate.gather(-2, rows), up.gather(-2, rows)
+        out[down_name] = down.gather(-1, columns)
+    return out
+
+
+def continued(shape: Shape, named: dict[str, Tensor], expert_dim: int) -> Drafter:
+    """A trained drafter to train on, its experts narrowed where they are wider."""
+    if DraftShape.of(named).expert_dim > expert_dim:
+        named = narrowed(named, expert_dim)
+    leaves = {
+        name: t.detach().clone().requires_grad_(not name.endswith("exp_probs_b"))
+        for name, t in named.items()
+    }
+    return from_named(shape, DraftShape.of(leaves), leaves)
 
 
 def visible_context(anchors: Tensor, tokens: int, window: int) -> Tensor:
@@ -210,8 +238,8 @@ def markov_bias(previous: Tensor, top: Params) -> Tensor:
 
 
 def confidence_logit(u: Tensor, previous: Tensor, top: Params) -> Tensor:
-    """(...) logit of "this draft will be accepted"; no gradient into the backbone."""
-    read = torch.cat([u.detach().float(), top["markov_head.markov_w1"][previous].float()], -1)
+    """(...) logit of "this draft will be accepted"."""
+    read = torch.cat([u.float(), top["markov_head.markov_w1"][previous].float()], -1)
     return linear(read, top["confidence_head.proj"])[..., 0]
 
 
@@ -262,6 +290,8 @@ def losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """0.1 CE + 0.9 L1 + BCE of the confidence, weighted by exp(-k / 4).
 
+    The confidence learns whether the greedy draft is the target's greedy token: decoding is greedy.
+
     Args:
         u: (B, A, K, D) un-normed rows; wanted: (B, A, K, V) the target's distributions.
         ce_weight: weight of the cross-entropy; the recipe ends at 0.1.
@@ -277,11 +307,13 @@ def losses(
     ce = -log_q.gather(-1, label[..., None])[..., 0]
     l1 = (log_q.exp() - wanted).abs().sum(-1)
     accept = (1 - 0.5 * l1).detach()
-    confidence = confidence_logit(u, previous, top)
-    bce = F.binary_cross_entropy_with_logits(confidence, accept, reduction="none")
+    same = (logits.detach().argmax(-1) == wanted.argmax(-1)).float()
+    # The rows learn a part of the confidence's gradient: a linear head finds little in them else.
+    read = u.detach() + CONFIDENCE_SHARE * (u - u.detach())
+    confidence = confidence_logit(read, previous, top)
+    bce = F.binary_cross_entropy_with_logits(confidence, same, reduction="none")
     weight = torch.exp(-torch.arange(block, device=u.device) / DECAY)
     loss = ((ce_weight * ce + 0.9 * l1 + bce) * (weight / weight.sum())).sum(-1).mean()
-    same = (logits.detach().argmax(-1) == wanted.argmax(-1)).float()
     return loss, accept.mean((0, 1)), same.mean((0, 1))
 
 

@@ -292,7 +292,7 @@ def main() -> None:
     drafters = {}
     for stages in args.stages:
         named = load_weights(args.weights, f"drafter{stages}_", device)
-        drafters[stages] = dspark.from_named(target.shape, DraftShape(stages=stages), named)
+        drafters[stages] = dspark.from_named(target.shape, DraftShape.of(named), named)
     prompts = files.load_prompts(args.data)
     report, texts = measure(
         target,

@@ -15,14 +15,13 @@ from typing import Any
 from torch import Tensor
 
 from tools.tiny_model import tokenizer as tok
-from tools.tiny_model.file_types import file_type, load_weights
+from tools.tiny_model.file_types import DRAFTER_FILE, TARGET_FILE, file_type, load_weights
 from tools.tiny_model.shape import EPS, STREAMS, DraftShape, Shape
 
 MAX_BYTES = 31_457_280
 """Both files together."""
 NO_REPEAT = 8
 """The rule's N for the embedded target."""
-TARGET_FILE, DRAFTER_FILE = "tiny-v4.gguf", "tiny-v4-dspark.gguf"
 
 
 def target_metadata(shape: Shape, tokenizer_json: Path, rounding: str) -> dict[str, Any]:
@@ -158,9 +157,10 @@ def main() -> None:
     parser.add_argument("--confidence", type=float, default=0.4)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    shape, draft = Shape(), DraftShape(stages=args.stages)
+    shape = Shape()
     target = load_weights(args.weights, "target", "cpu")
     drafter = load_weights(args.weights, f"drafter{args.stages}_", "cpu")
+    draft = DraftShape.of(drafter)
     metadata = target_metadata(shape, args.data / "tokenizer.json", "fp8")
     size = write(args.out / TARGET_FILE, "deepseek4", metadata, target)
     size += write(

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tools.tiny_model.rounding import q8_0, q8_0_codes
+
+TARGET_FILE, DRAFTER_FILE = "tiny-v4.gguf", "tiny-v4-dspark.gguf"
+
+OUTSIDE_STAGES = ("main_", "norm", "hc_head", "markov_head", "confidence_head")
+"""Beginnings of the drafter's names that belong to no stage, though the file counts them to one."""
 
 
 def file_type(name: str, tensor: Tensor) -> str:
@@ -58,13 +64,36 @@ def save_weights(named: dict[str, Tensor], folder: Path, name: str, parts: int) 
         torch.save(group, folder / f"{name}{i}.pt")
 
 
+def load_file(path: Path, device: str) -> dict[str, Tensor]:
+    """The tensors of a GGUF file of the pair, by the training code's names.
+
+    Raises:
+        Ds4Error: when the file cannot be read.
+    """
+    from engine.gguf import open_gguf  # needs gguf, which the training machine may lack
+
+    file, named = open_gguf(str(path)), {}
+    for key, info in file.tensors.items():
+        name = key.removesuffix(".weight").removesuffix(".bias")
+        _, _, rest = name.removeprefix("mtp.").partition(".")
+        if name.startswith("mtp.") and rest.startswith(OUTSIDE_STAGES):
+            name = rest
+        values = file.integers(key) if info.type == "I32" else file.dequantise(key)
+        tensor = torch.from_numpy(np.array(values)).reshape(tuple(info.shape)).to(device)
+        named[name] = tensor.float() if tensor.is_floating_point() else tensor.long()
+    return named
+
+
 def load_weights(folder: Path, name: str, device: str) -> dict[str, Tensor]:
-    """What `save_weights` wrote: float32 tensors and int64 tables.
+    """What `save_weights` wrote, else what the pair's file holds: float32 tensors, int64 tables.
 
     Raises:
         FileNotFoundError: when the folder holds no such weights.
     """
     paths = sorted(folder.glob(f"{name}[0-9].pt"))
+    file = folder / (TARGET_FILE if name == "target" else DRAFTER_FILE)
+    if not paths and file.exists():
+        return load_file(file, device)
     if not paths:
         raise FileNotFoundError(f"no {name}0.pt in {folder}")
     named: dict[str, Tensor] = {}

@@ -1,8 +1,13 @@
-"""The sizes of the tiny target and of its drafter. Knows no tensors."""
+"""The sizes of the tiny target and of its drafter."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +61,10 @@ class DraftShape:
     block: int = 5
     noise_id: int = 8
     taps: int = 3
+
+    @classmethod
+    def of(cls, named: Mapping[str, Tensor]) -> DraftShape:
+        """The sizes of a drafter with these tensors; what they do not say is the default."""
+        stages = len({name.split(".")[1] for name in named if name.startswith("mtp.")})
+        experts, expert_dim, _ = named["mtp.0.ffn_gate_exps"].shape
+        return cls(stages=stages, experts=experts, expert_dim=expert_dim)

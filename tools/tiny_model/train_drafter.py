@@ -98,8 +98,8 @@ class Features:
 class Student:
     """One drafter with its optimiser."""
 
-    def __init__(self, target: model.Target, stages: int, seed: int, cuda: bool) -> None:
-        self.drafter = dspark.fresh_drafter(target, DraftShape(stages=stages), seed)
+    def __init__(self, drafter: dspark.Drafter, cuda: bool) -> None:
+        self.drafter = drafter
         self.parameters = list(self.drafter.trainable().values())
         self.optimiser = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0, fused=cuda
@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument(
         "--until", type=float, default=1e9, help="training ends so long after the start"
     )
+    parser.add_argument("--start", type=Path, help="train the drafter of this folder on")
+    parser.add_argument("--expert-dim", type=int, default=128)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--samples", type=int, default=48)
     parser.add_argument("--own-rows", type=int, default=24576)
@@ -180,7 +182,15 @@ def main() -> None:
         compiled(dspark.losses),
         compiled(dspark.teacher),
     )
-    students = {s: Student(target, s, args.seed + s, cuda) for s in args.stages}
+    students = {}
+    for s in args.stages:
+        if args.start is None:
+            sizes = DraftShape(stages=s, expert_dim=args.expert_dim)
+            fresh = dspark.fresh_drafter(target, sizes, args.seed + s)
+        else:
+            named = load_weights(args.start, f"drafter{s}_", device)
+            fresh = dspark.continued(target.shape, named, args.expert_dim)
+        students[s] = Student(fresh, cuda)
     rng = torch.Generator(device).manual_seed(args.seed)
     own_count = round(args.samples * OWN_SHARE)
     block, window = DraftShape().block, target.shape.window
@@ -195,6 +205,8 @@ def main() -> None:
         with torch.no_grad():
             wanted = teach(final, output, anchors, block)
         ce = CE_START + (CE_END - CE_START) * min(1.0, done / CE_UNTIL)
+        if args.start is not None:
+            ce = CE_END
         seen = {}
         for stages, student in students.items():
             drafter = student.drafter
@@ -262,7 +274,7 @@ def main() -> None:
     drafters = {}
     for stages in students:
         named = load_weights(args.out, f"drafter{stages}_", device)
-        drafters[stages] = dspark.from_named(target.shape, DraftShape(stages=stages), named)
+        drafters[stages] = dspark.from_named(target.shape, DraftShape.of(named), named)
     modes = [("fp8", True), ("none", True)]
     report, texts = measure(target, drafters, files.load_prompts(args.data), modes=modes, log=log)
     (args.out / "evaluation.json").write_text(json.dumps(report, indent=1))

@@ -1,0 +1,312 @@
+"""The matrix as rows of text: the table of cells, its prompts, its categories. Knows no Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ds4tui.marks import Marks
+from ds4tui.matrix_names import column_of, row_of, short_row
+from ds4tui.matrix_view import Cell, MatrixView, PromptRow
+from ds4tui.paint.numbers import fraction, logits, mean, rate
+from ds4tui.report import Document
+from ds4tui.spans import Row, crop, fit, width_of
+from ds4tui.visible import drawable_line
+
+WIDE = 100
+"""Columns from which a cell has its columns spelled out."""
+NARROW_CELL = 31
+WIDE_CELL = 52
+LONG_CELL = 98
+"""Cells of one cell of the table: short form, with its columns, with those of a set too."""
+LEGEND = (
+    "! = must be identical, a miss there is a bug   < = fastest identical cell   ids differ: diff. "
+    "work"
+)
+SHORT_LEGEND = "! must be identical   < fastest identical   ≠ different work"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _speed(found: Document | None, short: bool) -> str:
+    """`1.26x ±.01`, `1.26x diff. work`, `1.01x unresolved`."""
+    if found is None:
+        return "-"
+    value = f"{found['value']:.2f}x"
+    if found["different_work"]:
+        return f"{value}≠" if short else f"{value} diff. work"
+    if not found["resolved"]:
+        return f"{value}?" if short else f"{value} unresolved"
+    half = fraction((found["high"] - found["low"]) / 2, 2)
+    return value if short else f"{value} ±{half}"
+
+
+def _mark(cell: Cell) -> str:
+    figures = cell.figures
+    return "!" if figures is not None and figures["must_be_identical"] else " "
+
+
+def _role(cell: Cell) -> str:
+    figures = cell.figures
+    if figures is None:
+        return "dim"
+    if figures["as_required"] is False or figures["logic_errors"]:
+        return "error"
+    if figures["identical"] < figures["prompts"]:
+        return "lost"
+    return "same" if figures["must_be_identical"] else ""
+
+
+def _first(cell: Cell) -> str:
+    found = cell.figures["first_divergence"] if cell.figures else None
+    return f"#{found['index']}" if found else "-"
+
+
+_WAITS = {"queued": "queued", "running": "running"}
+"""What a cell says before it has figures."""
+
+
+def _end(cell: Cell) -> str:
+    waits = {"idle": ".", "queued": ".", "running": "..", "done": ""}[cell.state]
+    return "<" if cell.fastest else waits
+
+
+def short_cell(cell: Cell) -> str:
+    """`! 10/10 -     1.29x <`, `  6/10 #87   1.26x≠`."""
+    figures = cell.figures
+    if figures is None:
+        return f"  {_WAITS.get(cell.state, ''):<12}{'':8}{_end(cell)}"
+    same = f"{figures['identical']}/{figures['prompts']}"
+    speed = _speed(figures["speedup"], short=True)
+    return f"{_mark(cell)} {same:>5} {_first(cell):<6}{speed:<8}{_end(cell)}"
+
+
+def long_cell(cell: Cell, more: bool) -> str:
+    """The same with its columns; with those of a set too."""
+    figures = cell.figures
+    if figures is None:
+        return f"  {'':7}    {'':6}  {_WAITS.get(cell.state, ''):<17}{'':9}  {_end(cell)}"
+    same = f"{figures['identical']}/{figures['prompts']}"
+    speed = _speed(figures["speedup"], short=False)
+    text = f"{_mark(cell)} {same:>7}    {_first(cell):<6}  {speed:<17}{figures['replay_ms']:>9.0f}"
+    if more:
+        text += f"{rate(figures['tokens_per_s']):>9}{mean(figures['mean_depth']):>8}"
+        text += f"{fraction(figures['accept_rate']):>12}  {figures['ids_sha256'][:8]}"
+    return f"{text}  {_end(cell)}"
+
+
+def _heads(more: bool) -> str:
+    head = f"  {'identical':<9}  {'first':<6}  {'speed-up':<17}{'replay ms':>9}"
+    return head + (f"{'tok/s':>9}{'depth':>8}{'acc/prop.':>12}  ids" if more else "")
+
+
+def _plain(view: MatrixView, numerics: str, form: int) -> str:
+    found = view.plain.get(numerics)
+    if found is None:
+        return "  -"
+    same = f"{found['prompts']}/{found['prompts']}"
+    speed = f"{rate(found['tokens_per_s'])} tok/s" if form < LONG_CELL else ""
+    ids = found["ids_sha256"][:8]  # no speed without it
+    if form == NARROW_CELL:
+        return f"  {same:>5} {speed} {ids}"
+    text = f"  {same:>7}    {'-':<6}  {speed:<17}"
+    if form == WIDE_CELL:
+        return f"{text} {ids}"
+    return f"{text}{'-':>9}{rate(found['tokens_per_s']):>9}{'1.00':>8}{'-':>12}  {ids}"
+
+
+def _form(view: MatrixView, width: int, label: int) -> int:
+    room = width - label
+    if len(view.numerics) == 1 and room >= LONG_CELL:
+        return LONG_CELL
+    return WIDE_CELL if len(view.numerics) * WIDE_CELL <= room else NARROW_CELL
+
+
+def grid_rows(
+    view: MatrixView, cursor: tuple[int, int] | None, width: int, height: int, marks: Marks
+) -> list[Row]:
+    """A row per policy, a group of columns per numerics.
+
+    Args:
+        cursor: (row, column) of the chosen cell, drawn reversed.
+    """
+    label = min(24, max(8, *(len(short_row(row)) for row in view.rows))) + 2 if view.rows else 10
+    form = _form(view, width, label + 1)
+    head: Row = [(f" {'policy':<{label}}", "dim")]
+    for numerics in view.numerics:
+        head.append((f"{numerics:<{form}}"[:form], "strong"))
+    rows: list[Row] = [head]
+    if form > NARROW_CELL:
+        columns = _heads(form == LONG_CELL)
+        rows.append(
+            [(" " * (label + 1), ""), *((f"{columns:<{form}}", "dim") for _ in view.numerics)]
+        )
+    plain: Row = [(f" {'plain':<{label}}", "")]
+    plain += [(f"{_plain(view, n, form):<{form}}", "") for n in view.numerics]
+    rows.append(plain)
+    legend = LEGEND if width >= len(LEGEND) + 2 else SHORT_LEGEND
+    room = height - len(rows) - 1
+    first = _window(len(view.rows), None if cursor is None else cursor[0], room)
+    for at in range(first, min(len(view.rows), first + max(1, room))):
+        name = drawable_line(short_row(view.rows[at]))
+        row: Row = crop([(f" {name:<{label}}", "")], label + 1, marks.ellipsis)
+        for column, numerics in enumerate(view.numerics):
+            row += _cell_spans(view.cell(view.rows[at], numerics), (at, column) == cursor, form)
+        rows.append(row)
+    if len(rows) < height:
+        rows.append([(f" {legend}", "dim")])
+    return [crop(row, width, marks.ellipsis) for row in rows[:height]]
+
+
+def _cell_spans(cell: Cell | None, chosen: bool, form: int) -> Row:
+    if cell is None:
+        return [(" " * form, "")]
+    text = short_cell(cell) if form == NARROW_CELL else long_cell(cell, form == LONG_CELL)
+    text = text.rstrip()[: form - 1]
+    role = "reverse" if chosen else _role(cell)
+    return [(text, role), (" " * (form - len(text)), "")]
+
+
+def _window(count: int, cursor: int | None, room: int) -> int:
+    """The first of the rows that are drawn, so that the cursor's is among them."""
+    room = max(1, room)
+    at = cursor or 0
+    return max(0, min(at - room // 2, count - room)) if count > room else 0
+
+
+PROMPT_COLUMN = 7
+"""Least cells of one cell's column in the table of prompts."""
+
+
+def prompt_rows(
+    view: MatrixView, chosen: str | None, cursor: int | None, width: int, height: int, marks: Marks
+) -> list[Row]:
+    """A row per prompt, a column per cell.
+
+    Args:
+        chosen: the cell whose column is marked.
+        cursor: the prompt whose row is marked.
+    """
+    cells = list(view.cells)
+    label = 14 if width < WIDE else 20
+    verdict = 14
+    heads = [column_of(cell) for cell in cells]
+    sizes = [max(PROMPT_COLUMN, len(head) + 1) for head in heads]
+    first, last = _columns(sizes, cells.index(chosen) if chosen in cells else 0,
+                           width - label - 9 - verdict - 1)  # fmt: skip
+    shown = range(first, last)
+    more = marks.ellipsis if first or last < len(cells) else " "
+    head: Row = [(f" {'prompt':<{label}}{'gap min':>8}", "dim")]
+    for at in shown:
+        role = "strong" if cells[at] == chosen else "dim"
+        head.append((f"{heads[at]:>{sizes[at]}}", role))
+    head.append((f"{more} verdict", "dim"))
+    rows = [head]
+    legend = _prompt_legend(width)
+    room = height - 1 - len(legend)
+    start = _window(len(view.prompts), cursor, room)
+    for index in range(start, min(len(view.prompts), start + max(1, room))):
+        entry = view.prompts[index]
+        rows.append(_prompt_row(entry, index == cursor, cells, chosen, shown, sizes, label, marks))
+    rows += legend if len(rows) + len(legend) <= height else []
+    return [crop(row, width, marks.ellipsis) for row in rows[:height]]
+
+
+def _columns(sizes: Sequence[int], chosen: int, room: int) -> tuple[int, int]:
+    """The columns that fit, the chosen one among them."""
+    first = 0
+    while True:
+        last, used = first, 0
+        while last < len(sizes) and used + sizes[last] <= room:
+            used += sizes[last]
+            last += 1
+        if last > chosen or last == len(sizes) or first >= chosen:
+            return first, max(last, min(len(sizes), first + 1))
+        first += 1
+
+
+def _prompt_row(
+    entry: PromptRow,
+    chosen: bool,
+    cells: Sequence[str],
+    cell: str | None,
+    shown: range,
+    sizes: Sequence[int],
+    label: int,
+    marks: Marks,
+) -> Row:
+    name = crop([(drawable_line(entry.label), "")], label - 1, marks.ellipsis)
+    gap = "-" if entry.gap is None else logits(entry.gap)
+    row: Row = [(" ", ""), *fit(name, label), (f"{gap:>8}", "")]
+    if chosen:
+        row = [(text, "reverse") for text, _ in row]
+    for at in shown:
+        place = entry.places[at] if at < len(entry.places) else "."
+        role = "dim" if place.startswith(".") else ""
+        if place.startswith("#"):
+            role = "lost"
+        if cells[at] in entry.missed:
+            role = "error"
+        if chosen and cells[at] == cell:
+            role = "reverse"
+        row += [(" " * (sizes[at] - len(place)), ""), (place, role)]
+    row.append((f"  {entry.verdict}", "error" if entry.verdict == "LOGIC ERROR" else "dim"))
+    return row
+
+
+def _prompt_legend(width: int) -> list[Row]:
+    if width < WIDE:
+        return [[(" = identical   ~ state differs   .. running   . not run yet", "dim")]]
+    text = (
+        " = identical   ~ identical, state differs   .. running   . not run yet   "
+        "no near-tie: no gap under 1 logit"
+    )
+    return [[(text, "dim")]]
+
+
+def category_rows(
+    found: Sequence[Document], cell: str | None, width: int, height: int, marks: Marks
+) -> list[Row]:
+    """A cell's figures, a row per category."""
+    if cell is None or not found:
+        return [[(" nothing by category: no prompt of this set that has ended has one", "dim")]]
+    wide = width >= WIDE
+    head = f" {'category':<14}{'identical':>9}  {'first':<6}{'depth':>7}{'acc/prop.':>11}"
+    head += f"  {'speed-up':<17}"
+    head += f"{'tok/s':>6}  ids" if wide else ""
+    rows: list[Row] = [[(head, "dim")]]
+    for figures in found:
+        parted = figures["identical"] < figures["prompts"]
+        first = figures["first_divergence"]
+        name = fit([(drawable_line(figures["category"]), "")], 14, marks.ellipsis)
+        same = f"{figures['identical']}/{figures['prompts']}"
+        text = f"{same:>9}  {'-' if first is None else f'#{first}':<6}"
+        rest = f"{mean(figures['mean_depth']):>7}{fraction(figures['accept_rate']):>11}"
+        rest += f"  {_speed(figures['speedup'], short=False):<17}"
+        row: Row = [(" ", ""), *name, (text, "lost" if parted else ""), (rest, "")]
+        if wide:
+            row.append((f"{rate(figures['tokens_per_s']):>6}  ", ""))
+            row.append((figures["ids_sha256"][:8], "dim"))
+        rows.append(row)
+    rows.append([(f" of {short_row_of(cell)}; the cursor in the table chooses the cell", "dim")])
+    return [crop(row, width, marks.ellipsis) for row in rows[:height]]
+
+
+def short_row_of(cell: str) -> str:
+    """`split direct @0.9`."""
+    return drawable_line(f"{cell.partition(' ')[0]} {short_row(row_of(cell))}")
+
+
+def wrapped(sentences: Sequence[str], width: int) -> list[Row]:
+    """Sentences over as many rows as they need."""
+    rows: list[Row] = []
+    for sentence in sentences:
+        line = " "
+        for word in sentence.split():
+            if width_of([(f"{line}{word}", "")]) > width and line.strip():
+                rows.append([(line, "dim")])
+                line = " "
+            line += f"{word} "
+        rows.append([(line, "dim")])
+    return rows

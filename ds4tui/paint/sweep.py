@@ -1,0 +1,303 @@
+"""The sweep as rows of text: chart, table, what is best and the line of the verdict.
+
+Knows no widgets; the figures are `ds4tui.sweep_rows`'.
+"""
+
+from __future__ import annotations
+
+from ds4tui.marks import Marks
+from ds4tui.paint.numbers import bar, fraction, mean, rate
+from ds4tui.spans import Row, Span, crop, fit, width_of
+from ds4tui.sweep_rows import PLAIN, STRICT, BestRange, SweepRow, SweepTable
+from ds4tui.verdict_line import VerdictLine
+from engine.stats import Speedup
+from engine.verdict import length_pattern
+
+WIDE, TINY = 100, 66
+IDS_CELLS, NOTE_CELLS = 9, 15
+"""Of the narrow table: its bars begin and end in the same columns."""
+NAMES = {"confidence": "conf", "block": "block"}
+SWEPT = {"confidence": "confidence threshold", "block": "block length"}
+
+
+def value_text(axis: str, value: float | None) -> str:
+    """A threshold with two digits, a block length as a whole number."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if axis == "confidence" else f"{value:.0f}"
+
+
+def label(table: SweepTable, row: SweepRow) -> str:
+    """What a row is called."""
+    return row.name if row.value is None else value_text(table.axis, row.value)
+
+
+def times(found: Speedup) -> str:
+    """`1.56x ±.02`."""
+    half = fraction((found.high - found.low) / 2, 2)
+    return f"{found.value:.2f}x ±{half}"
+
+
+def range_text(table: SweepTable, best: BestRange) -> str:
+    """`0.70 .. 0.90`, or one value."""
+    low, high = (value_text(table.axis, value) for value in (best.low, best.high))
+    return low if low == high else f"{low} .. {high}"
+
+
+# What it comes to
+
+
+def best_sentences(table: SweepTable) -> tuple[str, ...]:
+    """What is best, whether it pays, and what the default loses; empty before a run has ended."""
+    best = table.best
+    if best is None:
+        return ()
+    swept = SWEPT[table.axis]
+    found = best.fastest.speedup
+    assert found is not None
+    name = range_text(table, best)
+    several = "not resolved from each other (95 %)"
+    single = "faster than its neighbours (95 %)"
+    known = sum(row.speedup is not None for row in table.values)
+    why = several if best.low != best.high else single if known > 1 else "the only one so far"
+    if found.high < 1:
+        return (
+            f"no {swept} pays here: plain is faster than the best, "
+            f"{value_text(table.axis, best.fastest.value)} at {times(found)}",
+        )
+    pays = f"{times(found)} over plain: it pays"
+    if not found.resolved:
+        pays = f"{times(found)} of plain: not resolved, more tokens would tell"
+    return (f"best {name}, {why}", pays, *_default(table, best))
+
+
+def _default(table: SweepTable, best: BestRange) -> tuple[str, ...]:
+    default = value_text(table.axis, table.default)
+    if table.default is None or table.row(f"{table.axis} {table.default:g}") is None:
+        return ()
+    if best.has(table.default):
+        return (f"default {default} loses nothing",)
+    against = best.default
+    if against is None:
+        return ()
+    if not against.resolved:
+        return (f"default {default} is not resolved from it",)
+    return (f"default {default} gives {against.value:.0%} of it",)
+
+
+def best_rows(table: SweepTable, width: int, marks: Marks) -> list[Row]:
+    """The sentences, as many in a row as fit."""
+    rows: list[Row] = []
+    for at, sentence in enumerate(best_sentences(table)):
+        part: Row = [(sentence, "" if at else "strong")]
+        if rows and width_of(rows[-1]) + width_of(part) + 2 <= width:
+            rows[-1] += [("; ", ""), *part]
+        else:
+            rows.append([(" ", ""), *part])
+    return [crop(row, width, marks.ellipsis) for row in rows]
+
+
+def verdict(table: SweepTable | None, *, cure: str = "", hint: str = "") -> VerdictLine:
+    """Row 3: whether the rows did the same work.
+
+    Args:
+        cure: what makes all rows alike when they are not; "" = nothing is known to.
+        hint: what to press before there is a table.
+    """
+    if table is None or not any(row.runs or row.tokens for row in table.rows):
+        return VerdictLine("idle", "· no sweep yet", (hint,))
+    rows = [row for row in table.rows if row.name != PLAIN and row.tokens]
+    amount = f"{table.tokens} ids"
+    if table.prompts > 1:
+        each = f"{table.tokens} ids each"
+        if table.fewest < table.tokens:
+            each = f"{table.fewest} to {table.tokens} ids"
+        amount = f"{table.prompts} prompts x {each}"
+    if table.disagrees is not None:
+        text = f"plain has other ids from run to run in prompt {table.disagrees + 1}"
+        return VerdictLine("withheld", "? WITHHELD", (f"{text}: nothing is compared", text))
+    if table.different:
+        return _different(table, cure)
+    if not table.is_over:
+        done = f"{len(rows)} rows, {table.runs_done} of {table.runs or '?'} runs"
+        return VerdictLine("same", "= identical so far", (f"{done}, {amount}", done))
+    same = f"in all {len(rows)} rows, {amount}"
+    return VerdictLine(
+        "same",
+        "= IDENTICAL",
+        (
+            f"{same}: the rows did the same work, speeds are comparable",
+            f"{same}: same work, comparable",
+            same,
+        ),
+    )
+
+
+def _different(table: SweepTable, cure: str) -> VerdictLine:
+    names = ", ".join(label(table, row) for row in table.different)
+    text = f"in {names}: no speed-up for those rows"
+    short = f"in {names}: no speed-up there"
+    bodies = [f"{text}   {cure}", f"{short}   {cure}", short] if cure else [text, short]
+    if table.axis == "block" and table.prompts == 1:
+        first = {
+            int(row.value): row.differs[0][1] if row.differs else None
+            for row in table.values
+            if row.value is not None and row.runs
+        }
+        bodies.insert(0, f"{text}; {length_pattern(first)}")
+    return VerdictLine("differ", "≠ DIFFERENT WORK", tuple(bodies))
+
+
+# The table
+
+
+def table_title(table: SweepTable | None, width: int) -> tuple[str, str]:
+    """Left and right part of the title."""
+    if table is None:
+        return "table", ""
+    ranked = "ranked by tok/s, never by acceptance"
+    left = "table" if width >= WIDE else f"tok/s by {SWEPT[table.axis]}"
+    return left, ranked if width >= WIDE else amount(table)
+
+
+def amount(table: SweepTable) -> str:
+    """Runs done of all."""
+    if not table.runs_done:
+        return ""
+    return f"{table.runs_done} of {table.runs or '?'} runs"
+
+
+def table_rows(
+    table: SweepTable,
+    cursor: str,
+    chosen: float | None,
+    width: int,
+    height: int,
+    marks: Marks,
+) -> list[Row]:
+    """Header, a row each, what is best; the rows around the cursor when not all fit.
+
+    Args:
+        cursor: name of the row that is reversed.
+        chosen: the playground's own value.
+    """
+    wide = width >= WIDE
+    cells = _wide_cells if wide else _narrow_cells
+    head = (
+        f" {NAMES[table.axis]:<8}{'drafts/cycle':>12}{'acc/proposed':>14}{'depth':>8}{'tok/s':>8}"
+        f"{'±':>7}{'vs plain':>11}{'no-draft':>11}{'ms/cycle':>10}   ids vs plain"
+        if wide
+        else f" {NAMES[table.axis]:<7}{'acc/prop' if width >= TINY else ''}{'depth':>6}"
+        f"{'tok/s':>7}{'±':>6}{'vs plain':>9}  ids"
+    )
+    lines = [cells(table, row, chosen, width, marks) for row in table.rows]
+    said = [] if wide else best_rows(table, width, marks)
+    room = max(1, height - 1 - len(said))
+    at = next((n for n, row in enumerate(table.rows) if row.name == cursor), 0)
+    first = max(0, min(at - room // 2, len(lines) - room)) if len(lines) > room else 0
+    rows: list[Row] = [[(head, "dim")]]
+    for n, line in enumerate(lines[first : first + room], first):
+        spans = fit(line, width, marks.ellipsis)
+        rows.append([(text, "reverse") for text, _ in spans] if n == at else spans)
+    rows += said
+    if len(rows) < height:
+        rows.append([(_legend(table), "dim")])
+    return rows
+
+
+def _legend(table: SweepTable) -> str:
+    unresolved = any(row.speedup is not None and not row.speedup.resolved for row in table.rows)
+    more = "   ? = not resolved from plain" if unresolved else ""
+    if any(len(row.differs) > 1 for row in table.rows):
+        more += "   #.. x2 = first index, in 2 prompts"
+    return f" ± = half of the 95 % interval, tok/s{more}"
+
+
+def _versus(table: SweepTable, row: SweepRow) -> str:
+    if row.name == PLAIN:
+        return "1.00x" if row.tokens else "-"
+    if row.speedup is None:
+        return "-"
+    return f"{row.speedup.value:.2f}x" + ("" if row.speedup.resolved else " ?")
+
+
+def _ids(table: SweepTable, row: SweepRow, *, short: bool) -> Span:
+    if row.state == "queued":
+        return "-" if table.is_over or not table.runs else "." if short else "queued", "dim"
+    if not row.tokens:
+        return "..", "dim"
+    if row.name == PLAIN:
+        return row.ids[:8], "dim"
+    if not row.differs:
+        return ("=" if row.runs else ".."), "same" if row.runs else "dim"
+    at, many = min(index for _, index in row.differs), len(row.differs)
+    text = f"≠ #{at}" + (f" x{many}" if many > 1 else "")
+    return (text if short else f"{text} {row.ids[:8]}"), "warn"
+
+
+def _notes(table: SweepTable, row: SweepRow, chosen: float | None) -> str:
+    notes = []
+    if row.name == STRICT and row.tokens:
+        notes.append("carry cost")
+    if row.value is not None:
+        if table.best is not None and row.speedup is not None and table.best.has(row.value):
+            notes.append("best")
+        if row.value == table.default:
+            notes.append("default")
+        if row.value == chosen and chosen != table.default:
+            notes.append("chosen")
+        if row.value == 0 and table.axis == "confidence" and not notes:
+            notes.append("no gate")
+    return ", ".join(notes)
+
+
+def _half(row: SweepRow) -> str:
+    return f"±{row.half:.1f}" if row.half is not None else "-"
+
+
+def _wide_cells(
+    table: SweepTable, row: SweepRow, chosen: float | None, width: int, marks: Marks
+) -> Row:
+    idle = f"{row.no_draft:.0%}" if row.no_draft is not None else "-"
+    cycle = f"{row.cycle_ms:.2f}" if row.cycle_ms is not None else "-"
+    is_plain = row.name == PLAIN or row.name == STRICT
+    drafts = "-" if is_plain else mean(row.drafts_per_cycle) if row.cycles else "-"
+    accepted = "-" if is_plain or not row.cycles else fraction(row.accept_rate)
+    depth = mean(row.depth) if row.depth is not None else "-"
+    ids, role = _ids(table, row, short=False)
+    numbers = (
+        f" {label(table, row):<8}{drafts:>12}{accepted:>14}{depth:>8}"
+        f"{rate(row.tokens_per_s):>8}{_half(row):>7}{_versus(table, row):>11}{idle:>11}{cycle:>10}"
+    )
+    return [
+        (numbers, "dim" if row.state == "queued" else ""),
+        ("   ", ""),
+        (ids, role),
+        (f"  {_notes(table, row, chosen)}", "strong"),
+    ]
+
+
+def _narrow_cells(
+    table: SweepTable, row: SweepRow, chosen: float | None, width: int, marks: Marks
+) -> Row:
+    accepted = ""
+    if width >= TINY:
+        accepted = f"{fraction(row.accept_rate) if row.proposed else '-':>8}"
+    depth = mean(row.depth) if row.depth is not None else "-"
+    ids, role = _ids(table, row, short=True)
+    numbers = (
+        f" {label(table, row):<7}{accepted}{depth:>6}{rate(row.tokens_per_s):>7}"
+        f"{_half(row):>6}{_versus(table, row):>9}  "
+    )
+    notes = _notes(table, row, chosen)
+    spans: Row = [(numbers, "dim" if row.state == "queued" else ""), (ids, role)]
+    spans.append((" " * max(1, len(numbers) + IDS_CELLS - width_of(spans)), ""))
+    full = max((each.tokens_per_s or 0.0 for each in table.rows), default=0.0)
+    room = max(0, width - len(numbers) - IDS_CELLS - NOTE_CELLS)
+    drawn = bar(row.tokens_per_s or 0.0, full, room, marks.bar, marks.bar_half)
+    return [*spans, (drawn.ljust(room), role_of(row)), (f" {notes}" if notes else "", "strong")]
+
+
+def role_of(row: SweepRow) -> str:
+    """Role of a row's bar, point or line."""
+    return "plain" if row.value is None else "dspark"

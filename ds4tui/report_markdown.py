@@ -1,0 +1,242 @@
+"""A comparison as Markdown for a maintainer: everything that is needed to see and repeat it.
+
+Made from the JSON document alone, by `ab --report` and by the interface alike. Text of models,
+prompts and files is untrusted: control characters are glyphs and nothing is read as markup, so the
+file is safe to print.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from ds4tui.ab_text import (
+    IDENTITY,
+    WORK,
+    counts,
+    escaped,
+    findings,
+    heading,
+    identity_rows,
+    number,
+    small,
+    table_line,
+    verdict,
+    work_rows,
+)
+from ds4tui.options import DRAFTER_FILE, TARGET_FILE
+from ds4tui.report import Document, exit_code
+from engine.text import visible
+
+KINDS = ("prefill", "decode", "draft", "verify", "replay", "commit")
+
+
+def markdown(documents: Sequence[Document]) -> str:
+    """One report on all prompts of a comparison."""
+    lines = ["# ds4tui ab", "", f"{counts(documents)} (exit code {exit_code(documents)})", ""]
+    for document in documents:
+        lines += _prompt(document)
+    lines += _setting(documents[0])
+    return "\n".join(lines)
+
+
+def _prompt(document: Document) -> Iterator[str]:
+    """What was found on one prompt, and the command that finds it again."""
+    yield from (f"## {escaped(heading(document))}", "", f"**{escaped(verdict(document))}**", "")
+    yield from table(IDENTITY, identity_rows(document))
+    yield from table(WORK, work_rows(document))
+    yield from (f"- {escaped(line.strip())}" for line in findings(document))
+    yield from (f"- {line}" for line in _drifts(document))
+    yield ""
+    dspark = [arm for arm in document["arms"] if arm["kind"] == "dspark" and arm["cycles"]]
+    if dspark:
+        deepest = max(len(arm["depth_hist"]) for arm in dspark)
+        columns = ["cycles by depth", *(str(depth) for depth in range(1, deepest + 1)), "mean"]
+        yield from table(columns, [_depths(arm, deepest) for arm in dspark])
+    rows = [[arm["name"], *_times(arm)] for arm in document["arms"] if arm["role"] == "arm"]
+    yield from table(["engine ms", *KINDS, "a token"], rows)
+    ids = document["prompt"]["ids"]
+    yield from (f"Prompt ids ({len(ids)}): {' '.join(map(str, ids))}", "")
+    yield from ("Again, with the same files:", "", f"    {command(document)}", "")
+    yield from (f"- {escaped(line)}" for line in _limits(document))
+    yield ""
+
+
+def _drifts(document: Document) -> Iterator[str]:
+    """The first drift of every arm whose ids parted, as numbers."""
+    for arm in document["arms"]:
+        found = arm["first_divergence"]
+        drift = found["first_drift"] if found else None
+        if drift:
+            since = found["index"] - drift["position"]
+            where = f"layer {drift['layer']} {escaped(drift['tensor'])}"
+            size = small(drift["max_abs"])
+            yield (
+                f"{escaped(arm['name'])}: first drift at {drift['position']}, {where}, max abs "
+                f"{size}, {since} tokens before the ids part"
+            )
+
+
+def _depths(arm: Document, deepest: int) -> list[str]:
+    found = arm["depth_hist"]
+    cycles = [str(found.get(str(depth), 0)) for depth in range(1, deepest + 1)]
+    cycles[0] = f"{arm['no_draft']}+{arm['first_rejected']}"
+    return [arm["name"], *cycles, number(arm["mean_depth"])]
+
+
+def _times(arm: Document) -> list[str]:
+    spent = arm["time_ms"]
+    decoded = max(1, len(arm["ids"]) - 1)
+    each = sum(spent[kind] for kind in KINDS[1:]) / decoded
+    return [*(number(spent[kind], 1) for kind in KINDS), number(each)]
+
+
+def _limits(document: Document) -> Iterator[str]:
+    """Where the command does not repeat everything."""
+    if document["prompt"].get("cached"):
+        yield "A follow-up turn of a conversation; the command runs its prompt as a first turn."
+    for change in document.get("changes", ()):
+        what = ", ".join(f"{name} {value}" for name, value in change["settings"].items())
+        cycle = change["cycle"]
+        yield f"Turned during the run, which the command leaves out: {what} at cycle {cycle}."
+    if any(arm["kind"] == "recorded" for arm in document["arms"]):
+        yield "Recorded arms: give their files with --against."
+
+
+def _setting(document: Document) -> Iterator[str]:
+    """Files, machine and settings, the same for all prompts."""
+    yield from ("## Files", "")
+    for role in ("model", "drafter"):
+        file = document[role]
+        if file is None:
+            yield f"- {role}: none"
+            continue
+        name = escaped(PurePath(file["path"]).name)
+        size = f"{file['size']} bytes, {file['parameters']} parameters"
+        architecture = escaped(file["architecture"])
+        yield f"- {role}: {name} ({escaped(file['name'])}, {architecture}, {size})"
+        yield f"  - sha256 {file['sha256'] or 'not computed: the file is large'}"
+        mix = [f"{kind} {tensors} tensors {size} bytes" for kind, tensors, size in _mix(file)]
+        yield f"  - {escaped(', '.join(mix)) if mix else 'quantisation mix unknown'}"
+    yield from ("", "## Machine and versions", "")
+    yield from table(["", ""], [list(pair) for pair in document["environment"].items()])
+    yield from ("## Settings", "")
+    yield from table(["", ""], [[name, _word(v)] for name, v in document["settings"].items()])
+
+
+def _mix(file: Document) -> list[tuple[str, int, int]]:
+    return [tuple(part) for part in file.get("quantisation") or ()]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def command(document: Document) -> str:
+    """`ds4tui ab ...` that runs the same again, safe to paste into a POSIX shell."""
+    settings, prompt = document["settings"], document["prompt"]
+    words = ["ds4tui", "ab", *_files(document), "-p", prompt["text"]]
+    if settings.get("system"):
+        words += ["--system", str(settings["system"])]
+    switches = {
+        "--no-chat": not settings.get("chat", True),
+        "--think": settings.get("think"),
+        "--control-tokens": settings.get("control_tokens"),
+        "--ignore-eos": settings.get("ignore_eos"),
+        "--no-markov": not settings.get("markov", True),
+        "--controls": settings.get("controls"),
+    }
+    words += [switch for switch, is_on in switches.items() if is_on]
+    words += ["-n", str(settings["max_tokens"]), "--numerics", str(settings["numerics"])]
+    words += _arms(document)
+    for option, name, default in _OPTIONS:
+        value = settings.get(name, default)
+        if value is not None and value != default:
+            words += [option, ",".join(value) if isinstance(value, list) else str(value)]
+    batch = settings.get("batch_ops")
+    if isinstance(batch, list) and settings["numerics"] == "split" and len(batch) < 10:
+        words += ["--batch-ops", ",".join(batch)]
+    return " ".join(quoted(word) for word in words)
+
+
+_OPTIONS: tuple[tuple[str, str, Any], ...] = (
+    ("--no-repeat", "no_repeat", None),
+    ("--pin", "pin", []),
+    ("--perturb", "perturb", None),
+    ("--seed", "seed", 0),
+    ("--kv-rounding", "kv_rounding", "fp8"),
+    ("--ctx", "context", None),
+    ("--threads", "threads", 1),
+    ("--device", "device", "cpu"),
+)
+"""(option, setting, default that needs no option)."""
+
+
+def _files(document: Document) -> list[str]:
+    model, drafter = document["model"], document["drafter"]
+    if model is None or PurePath(model["path"]).name == TARGET_FILE:
+        return []
+    words = ["-m", model["path"]]
+    return [*words, "--mtp", drafter["path"]] if drafter else words
+
+
+def _arms(document: Document) -> list[str]:
+    """`--commit` with its knobs, or one `--arm` each when there are several."""
+    arms = [a for a in document["arms"] if a["kind"] == "dspark" and a["role"] == "arm"]
+    default = (document["drafter"] or {}).get("path")
+    if len(arms) == 1:
+        words = ["--commit", arms[0]["commit"]]
+        if arms[0]["confidence"] is not None:
+            words += ["--dspark-confidence", repr(arms[0]["confidence"])]
+        if arms[0]["draft_max"] is not None:
+            words += ["--draft-max", str(arms[0]["draft_max"])]
+        return words
+    words = []
+    for arm in arms:
+        parts = {
+            "commit": arm["commit"],
+            "confidence": None if arm["confidence"] is None else repr(arm["confidence"]),
+            "draft-max": arm["draft_max"],
+            "mtp": arm["drafter"] if _is_other(arm["drafter"], default) else None,
+        }
+        words += ["--arm", ",".join(f"{k}={v}" for k, v in parts.items() if v is not None)]
+    return words
+
+
+def _is_other(drafter: str | None, default: str | None) -> bool:
+    return bool(drafter) and drafter != default and PurePath(str(drafter)).name != DRAFTER_FILE
+
+
+def quoted(word: str) -> str:
+    """A word for a POSIX shell; one with control characters in bash's `$'...'` form."""
+    if visible(word, keep="") == word:
+        return shlex.quote(word)
+    shown = "".join(
+        char if visible(char, keep="") == char and char not in "'\\" else _escape(char)
+        for char in word
+    )
+    return f"$'{shown}'"
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if char in "'\\":
+        return f"\\{char}"
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char)
+    return named or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A Markdown table and the empty line behind it."""
+    yield table_line(columns)
+    yield table_line(["---"] * len(columns))
+    yield from (table_line(row) for row in rows)
+    yield ""

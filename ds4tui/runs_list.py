@@ -1,0 +1,113 @@
+"""The runs of the session and of the disk as lines of a list. Knows no widgets and no files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from ds4tui.run_record import ArmRecord, RunRecord
+from engine.stats import speedup
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One arm of one run in the list.
+
+    Args:
+        time: of day, when the run began.
+        ids: first eight digits of the ids' hash.
+        versus: speed-up over plain, or why there is none.
+    """
+
+    run_id: str
+    arm: int
+    time: str
+    prompt: str
+    numerics: str
+    policy: str
+    confidence: float | None
+    drafter: str
+    ids: str
+    verdict: str
+    tokens_per_s: float | None
+    versus: str
+    tokens: int
+
+
+def lines_of(record: RunRecord, time: str) -> list[RunLine]:
+    """A line per DSpark arm that is no control; one for plain when there is none."""
+    started = record.started
+    if started is None:
+        return []
+    shown = [
+        at
+        for at, arm in enumerate(record.arms)
+        if arm.info.kind == "dspark" and arm.info.role == "arm"
+    ]
+    return [_line(record, at, time) for at in shown or [0]]
+
+
+def _line(record: RunRecord, at: int, time: str) -> RunLine:
+    started, arm = record.started, record.arms[at]
+    assert started is not None
+    drafter = PurePath(arm.info.drafter).stem if at and arm.info.drafter else "-"
+    return RunLine(
+        run_id=started.run_id,
+        arm=at,
+        time=time,
+        prompt=started.prompt,
+        numerics=arm.info.numerics,
+        policy=("MIXED" if arm.mixed else arm.info.commit) or arm.info.kind,
+        confidence=arm.info.confidence,
+        drafter="embedded" if drafter == "tiny-v4-dspark" else drafter,
+        ids=arm.ids_hash if arm.ids else "-",
+        verdict=_verdict(record, arm),
+        tokens_per_s=arm.tokens_per_s,
+        versus=_versus(record, arm),
+        tokens=len(arm.ids),
+    )
+
+
+def _verdict(record: RunRecord, arm: ArmRecord) -> str:
+    if record.failed is not None:
+        return "\u00d7 FAILED"
+    if arm.diverged is not None:
+        what = "LOGIC ERROR" if arm.diverged.logic_error else arm.diverged.verdict
+        return f"≠ #{arm.diverged.index} {what}"
+    if record.finished is None:
+        return f"running #{len(arm.ids)}"
+    if arm.info.kind == "plain":
+        return "· PLAIN ONLY"
+    if record.finished.identical is None:
+        return "? WITHHELD"
+    return "= IDENTICAL"
+
+
+def _versus(record: RunRecord, arm: ArmRecord) -> str:
+    plain = record.plain
+    if plain is None or arm is plain or record.finished is None:
+        return ""
+    if arm.diverged is not None:
+        return "different work"
+    found = speedup([plain.tally.token_ns], [arm.tally.token_ns])
+    if found is None:
+        return ""
+    half = f"{(found.high - found.low) / 2:.2f}".removeprefix("0")
+    return f"{found.value:.2f}x ±{half}{'' if found.resolved else ' n.r.'}"
+
+
+def lines_as_json(lines: Sequence[RunLine]) -> list[dict[str, Any]]:
+    """For the first line of a stored trace."""
+    return [asdict(line) for line in lines]
+
+
+def lines_from_json(data: object) -> list[RunLine]:
+    """The lines of a stored trace; none when they are not as this version writes them."""
+    if not isinstance(data, list):
+        return []
+    try:
+        return [RunLine(**item) for item in data]
+    except TypeError:
+        return []

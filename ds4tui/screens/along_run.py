@@ -1,0 +1,120 @@
+"""What the screens about one run share: its cursor, the ways along it, and what they say without.
+
+Owns the keys that move the cursor of the run shown; the playground has the same ones, since the
+cursor is the run's. What a screen draws at the cursor is its own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from ds4tui.run_record import ArmRecord, RunRecord
+from ds4tui.run_state import RunState
+from ds4tui.screens.instrument import Instrument
+from ds4tui.verdict_line import plain_only
+from ds4tui.visible import drawable_line
+from ds4tui.widgets.box import Box
+
+
+class AlongRun(Instrument):
+    """A screen that shows one place of the run shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "divergence", "Go to the divergence", id="divergence"),
+        Binding("D", "drift", "Go to the first drift", id="drift"),
+        Binding("comma", "cycle(-1)", "Cycle before", id="cycle_before", key_display=","),
+        Binding("full_stop", "cycle(1)", "Cycle after", id="cycle_after", key_display="."),
+        Binding("w", "other_arm", "Show another arm in the right pane", id="other_arm"),
+        Binding("y", "copy", "Copy what has the focus, and write it to a file", id="copy"),
+    ]
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The run shown."""
+        return self.controller.record
+
+    @property
+    def arm(self) -> ArmRecord | None:
+        """The DSpark arm shown."""
+        return self.record.dspark if self.record is not None else None
+
+    def why_nothing(self) -> str:
+        """What the screen says when there is no cycle to show; "" when there is."""
+        record, keys = self.record, self.ds4.keys_by_id()
+        failure = self.failure
+        if self.arm is not None and self.arm.cycles:
+            return ""
+        if failure is not None:
+            message = drawable_line(f"{failure.message} {failure.hint}".strip())
+            return f"{message} {keys['run']} tries again."
+        if record is not None and record.started is not None and record.dspark is None:
+            return plain_only(record)
+        match self.controller.state:
+            case RunState.LOADING:
+                return "The model is being loaded."
+            case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
+                return "The run has no cycle yet."
+            case _:
+                return f"No run yet. {keys['run']} runs the prompt, {keys['prompt']} edits it."
+
+    def on_screen_resume(self) -> None:
+        """Another screen may have moved the run's cursor."""
+        self.redraw()
+
+    def look_at(self, index: int) -> None:
+        """Put the run's cursor on a token."""
+        if self.record is not None and self.arm is not None:
+            self.record.cursor = max(0, min(len(self.arm.ids) - 1, index))
+            self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can act now."""
+        arm = self.arm
+        match action:
+            case "divergence":
+                return arm is not None and arm.diverged is not None
+            case "drift":
+                return arm is not None and arm.first_drift is not None
+            case "cycle" | "copy":
+                return arm is not None and bool(arm.cycles)
+            case "other_arm":
+                return self.record is not None and len(self.record.arms) > 2
+            case _:
+                return True
+
+    def action_divergence(self) -> None:
+        """To where the ids part."""
+        if self.arm is not None and self.arm.diverged is not None:
+            self.look_at(self.arm.diverged.index)
+
+    def action_drift(self) -> None:
+        """To the first boundary at which the states differed."""
+        if self.arm is not None and self.arm.first_drift is not None:
+            self.look_at(self.arm.first_drift.position)
+
+    def action_cycle(self, step: int) -> None:
+        """To the first token of the cycle before or after."""
+        if self.arm is None or self.record is None or not self.arm.cycles:
+            return
+        here = self.arm.cycle_of(self.record.place)
+        at = -1 if here is None else self.arm.cycles.index(here)
+        at = max(0, min(len(self.arm.cycles) - 1, at + step))
+        self.look_at(self.arm.cycles[at].index)
+
+    def action_other_arm(self) -> None:
+        """The next arm that is not plain."""
+        record = self.record
+        if record is not None and len(record.arms) > 2:
+            record.choose(record.shown_arm % (len(record.arms) - 1) + 1)
+            self.redraw()
+
+    def action_copy(self) -> None:
+        """Copy the box that has the focus, else the first one."""
+        record = self.record
+        if record is None or record.started is None:
+            return
+        box = self.focused if isinstance(self.focused, Box) else self.query(Box).first()
+        name = f"{record.started.run_id}-{box.id or self.NAME.lower()}.txt"
+        self.ds4.copy(box.text(), name, f"the box {box.titles(False)[0]}")

@@ -1,0 +1,377 @@
+"""Screen 6: which confidence threshold, or which block length, pays on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from ds4tui.controller import Changes, Controller
+from ds4tui.options import PromptEntry, read_set
+from ds4tui.paint import panes as pane_text
+from ds4tui.paint import sweep as painted
+from ds4tui.paint import sweep_chart
+from ds4tui.paint.bars import Shown
+from ds4tui.run_state import RunState
+from ds4tui.screens.instrument import Instrument
+from ds4tui.screens.set_chooser import Chosen, SetChooser
+from ds4tui.spans import Row
+from ds4tui.status import entries_of, load_steps
+from ds4tui.sweep_report import csv_text, report_text
+from ds4tui.sweep_sheet import SweepSheet
+from ds4tui.verdict_line import VerdictLine
+from ds4tui.widgets.box import Box
+from engine.errors import Ds4Error
+
+REPEATS_OF_SET = 3
+
+
+class SweepScreen(Instrument):
+    """Chart and table of a sweep; both are drawn from its events alone."""
+
+    KEY: ClassVar[str] = "6"
+    NAME: ClassVar[str] = "Sweep"
+    AUTO_FOCUS = "#sweep-table"
+
+    DEFAULT_CSS = """
+    SweepScreen {
+        & #sweep-table { height: 16; }
+        &.-narrow #sweep-chart, &.-tiny #sweep-chart { display: none; }
+        &.-short #sweep-chart, &.-medium #sweep-chart { display: none; }
+        &.-narrow #sweep-table, &.-tiny #sweep-table { height: 1fr; }
+        &.-short #sweep-table, &.-medium #sweep-table { height: 1fr; }
+        &.-max Box { display: none; }
+        &.-max Box.-chosen { display: block; height: 1fr; }
+    }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j,down", "row(1)", "Next row", id="sweep_down"),
+        Binding("k,up", "row(-1)", "Row before", id="sweep_up"),
+        Binding("enter", "use", "Make this value the playground's", id="sweep_use"),
+        Binding("x", "axis", "Sweep the other knob: threshold, block length", id="sweep_axis"),
+        Binding("plus", "add", "Add a value beside this one", id="sweep_add", key_display="+"),
+        Binding("m", "maximise", "This box only, or both", id="sweep_maximise"),
+        Binding("y", "copy_box", "Copy the box, and write it to a file", id="sweep_copy"),
+    ]
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__(controller)
+        self.sheet = SweepSheet(controller)
+
+    def compose_body(self) -> ComposeResult:
+        """Chart above, table below."""
+        yield Box(lambda: sweep_chart.title(self.sheet.table), self._chart, id="sweep-chart")
+        yield Box(self._table_title, self._rows, id="sweep-table")
+
+    def sync(self, changes: Changes) -> None:
+        """Take over a new sweep."""
+        suite = self.controller.suites.get("sweep")
+        if suite is not None:
+            self.sheet.take(suite)
+
+    @property
+    def _runs_now(self) -> bool:
+        running = self.controller.running_suite
+        return running is not None and running.kind == "sweep"
+
+    # Drawing
+
+    def draw(self) -> None:
+        """Draw, from figures made anew."""
+        if self._dirty:
+            self.sheet.renew()
+        super().draw()
+
+    def draw_body(self) -> None:
+        """Draw both boxes."""
+        for box in self.query(Box):
+            box.repaint()
+
+    def _table_title(self) -> tuple[str, str]:
+        return painted.table_title(self.sheet.table, self.size.width)
+
+    def _chart(self, width: int, height: int) -> list[Row]:
+        rows = sweep_chart.rows(self.sheet.table, width, height, self.ds4.marks)
+        return rows or self._notes(width)
+
+    def _rows(self, width: int, height: int) -> list[Row]:
+        sheet, notes = self.sheet, list[Row]()
+        if width < painted.WIDE and not sheet.table.runs_done and not self._runs_now:
+            notes = self._notes(width)
+        under = sheet.cursor
+        name = under.name if under is not None else ""
+        room, marks = height - len(notes), self.ds4.marks
+        return [
+            *notes,
+            *painted.table_rows(sheet.table, name, sheet.chosen, width, room, marks),
+        ]
+
+    def _notes(self, width: int) -> list[Row]:
+        """What an empty chart says: what failed, how far loading is, or what to press."""
+        controller, keys = self.controller, self.ds4.keys_by_id()
+        failure = self.failure
+        if failure is not None:
+            return pane_text.failure_rows(failure, keys["run"], width)
+        if controller.state is RunState.LOADING:
+            return pane_text.loading_rows(load_steps(controller), width, self.ds4.marks)
+        if self._runs_now:
+            return [[(" the prompt is being evaluated", "dim")]]
+        return [[(f" {text}", "dim")] for text in self._hints()]
+
+    def _hints(self) -> Iterable[str]:
+        keys = self.ds4.keys_by_id()
+        controller, wanted = self.controller, self.controller.wanted
+        if wanted is None:
+            yield "nothing is drafted: a sweep needs a drafter (--mtp)"
+            return
+        count, swept = len(self.sheet.values()), painted.SWEPT[self.sheet.axis]
+        yield f"{keys['run']} sweeps {count} values of the {swept} over this prompt,"
+        yield "  each beside plain decode in the same run; the coarse ones come first"
+        if controller.prompts:
+            total = len(controller.prompts)
+            yield f"{keys['run_all']} takes all {total} prompts, {REPEATS_OF_SET} times"
+        if not self.sheet.exact:
+            numerics = controller.settings.numerics
+            yield f"{numerics} + {wanted.commit} may give other ids than plain: such rows get no "
+            cure = self._cure()
+            yield "  speed-up" + (f"; {cure}" if cure else "")
+
+    # Rows 1 to 3 and the footer
+
+    def state_text(self) -> str:
+        """How many runs of the sweep are done."""
+        suite = self.controller.running_suite
+        if suite is None or suite.kind != "sweep":
+            return super().state_text()
+        done = sum(run.finished is not None for run in suite.runs)
+        word = "PAUSED" if self.controller.state is RunState.PAUSED else "SWEEP"
+        return f"{word} {done}/{suite.started.runs}"
+
+    def prompt_row(self) -> tuple[str, Shown]:
+        """The prompt in work, and the settings that are not swept."""
+        text, shown = super().prompt_row()
+        none: tuple[None, None] = (None, None)
+        by_thresholds = self.sheet.axis == "confidence"
+        shown = replace(shown, confidence=none) if by_thresholds else replace(shown, block=none)
+        suite = self.sheet.suite
+        if suite is not None and len(suite.started.prompts) > 1:
+            of = len(suite.started.prompts)
+            newest = next((run.started for run in reversed(suite.runs) if run.started), None)
+            at = newest.prompt_index + 1 if newest is not None else 1
+            text = f"{of} prompts" if suite.is_over else f"{at}/{of} {text}"
+        return text, shown
+
+    def verdict(self) -> VerdictLine:
+        """Whether all rows did the same work."""
+        controller, keys = self.controller, self.ds4.keys_by_id()
+        if self.failure is not None or controller.state is RunState.LOADING:
+            return super().verdict()
+        hint = f"{keys['run']} sweeps the {painted.SWEPT[self.sheet.axis]} over this prompt"
+        exact = self.sheet.exact
+        cure = f"{keys['run']} sweeps again: all rows alike" if exact else self._cure()
+        return painted.verdict(self.sheet.table, cure=cure, hint=hint)
+
+    def _cure(self) -> str:
+        key = self.ds4.keys_by_id()["numerics"]
+        return f"{key} takes invariant: all rows alike" if self.sheet.could_be_exact else ""
+
+    def footer(self) -> list[tuple[str, str, str]]:
+        """What can act; the knob that makes all rows alike when they are not."""
+        names = ["run", "sweep_use", "run_all", "sweep_axis", "sweep_add", "policy", "numerics"]
+        if self.sheet.table.different and not self.sheet.exact:
+            names.remove("numerics")
+            names.insert(1, "numerics")
+        if self.controller.is_busy:
+            names = ["escape", "pause", "sweep_use"]
+        if not self._can_sweep:
+            names = [name for name in names if name != "run_all"]
+        names += ["prompts", "export", "report", "open", "sweep_copy", "help"]
+        keys, can = self.ds4.keys_by_id(), self.ds4.can
+        entries = entries_of(names, self.controller, keys, can, self.labels())
+        if self.has_class("-max"):
+            entries.insert(0, (keys["sweep_maximise"], "Restore", "sweep_maximise"))
+        if can("sweep_down"):
+            entries.insert(1, (f"{keys['sweep_down']} {keys['sweep_up']}", "Row", "sweep_down"))
+        return entries
+
+    def labels(self) -> dict[str, str]:
+        """What the keys do here."""
+        sheet, controller = self.sheet, self.controller
+        under = sheet.cursor
+        value = painted.value_text(sheet.axis, under.value) if under is not None else ""
+        _, shown = super().prompt_row()
+        turned = [pair[1] for pair in (shown.numerics, shown.policy) if pair[1] is not None]
+        word = "Sweep again" if sheet.suite is not None else "Sweep"
+        if controller.state is RunState.FAILED:
+            word = "Retry"
+        if not controller.choices.policies:
+            word = "Play again"
+        return {
+            "run": " ".join([word, *turned]),
+            "sweep_use": f"Use {value}",
+            "run_all": f"All prompts x{REPEATS_OF_SET}",
+            "sweep_axis": painted.SWEPT[sheet.other_axis].capitalize() + "s",
+            "sweep_add": f"Add {painted.value_text(sheet.axis, sheet.next_value)}",
+            "sweep_copy": "Copy",
+            "sweep_maximise": "Maximise",
+            "export": "Export csv",
+            "report": "Report",
+            "open": "Set",
+        }
+
+    # What keys can do
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can act now."""
+        sheet = self.sheet
+        match action:
+            case "row":
+                return len(sheet.table.values) > 1
+            case "use":
+                return sheet.knobs is not None and bool(self.controller.choices.policies)
+            case "axis":
+                can = self._can_sweep and self.controller.block_size > 1
+                return can or (sheet.other_axis in sheet.seen and not self._runs_now)
+            case "maximise":
+                return self.has_class("-max") or (
+                    self.has_class("-wide") and self.has_class("-tall")
+                )
+            case "add":
+                return sheet.next_value is not None and self._can_sweep
+            case _:
+                return True
+
+    @property
+    def _can_sweep(self) -> bool:
+        controller = self.controller
+        return (
+            controller.can_run_suite
+            and controller.wanted is not None
+            and controller.state is not RunState.LOADING
+            and bool(self.sheet.values())
+        )
+
+    def can_run(self) -> bool:
+        """A sweep can start, or a trace be played again."""
+        return super().can_run() and (self._can_sweep or not self.controller.choices.policies)
+
+    def run_it(self) -> None:
+        """Sweep over the prompt; play a trace again."""
+        controller = self.controller
+        if not self._can_sweep:
+            controller.run()
+            return
+        own = PromptEntry("", "", controller.prompt)
+        of_set = (entry for entry in controller.prompts if entry.prompt == controller.prompt)
+        self._sweep([next(of_set, own)], 1)
+
+    def run_all(self) -> None:
+        """Sweep over all prompts of the set, three times."""
+        if self._can_sweep:
+            self._sweep(self.controller.prompts, REPEATS_OF_SET, self.controller.set_name)
+        elif self.controller.wanted is None:
+            self.notify("nothing is drafted: a sweep needs a drafter (--mtp)", markup=False)
+
+    def _sweep(self, entries: Sequence[PromptEntry], repeats: int, name: str = "") -> None:
+        try:
+            request = self.sheet.request(entries, repeats, name)
+        except Ds4Error as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self.controller.run_suite(request)
+
+    def action_row(self, step: int) -> None:
+        """The cursor to the next value or the one before."""
+        self.sheet.move(step)
+        self.redraw()
+        self.refresh_bindings()
+
+    def action_use(self) -> None:
+        """The playground's knob to the value under the cursor."""
+        under, knobs = self.sheet.cursor, self.sheet.knobs
+        if under is None or knobs is None:
+            return
+        self.controller.take_knobs(knobs)
+        text, swept = painted.value_text(self.sheet.axis, under.value), self.sheet.axis
+        self.notify(f"{text} is the playground's {painted.SWEPT[swept]}", markup=False)
+        self.redraw()
+
+    def action_axis(self) -> None:
+        """Thresholds or block lengths."""
+        self.sheet.turn()
+        self.redraw()
+        self.refresh_bindings()
+
+    def action_add(self) -> None:
+        """One more value for the next sweep."""
+        self.sheet.add()
+        self.redraw()
+
+    def on_descendant_focus(self) -> None:
+        """What has the focus is what is maximised."""
+        for box in self.query(Box):
+            box.set_class(box is self.focused, "-chosen")
+
+    def action_maximise(self) -> None:
+        """The focused box over all of the middle, or back."""
+        self.toggle_class("-max")
+        self.call_after_refresh(self.redraw)
+
+    def close_one(self) -> None:
+        """Restore what is maximised, else back to the playground."""
+        if self.has_class("-max"):
+            self.action_maximise()
+        else:
+            super().close_one()
+
+    # The set, and files
+
+    def can_open(self) -> bool:
+        """Another set can be chosen."""
+        return bool(self.controller.choices.numerics) and not self.controller.is_busy
+
+    def open_it(self) -> None:
+        """Choose the set of `R`."""
+
+        def chosen(found: Chosen | None) -> None:
+            if found is not None:
+                self.controller.take_set(*found)
+                self.redraw()
+
+        def read(path: str) -> tuple[PromptEntry, ...]:
+            return read_set(path, self.ds4.rendering)
+
+        self.app.push_screen(SetChooser(self.controller.set_name, read), chosen)
+
+    def action_copy_box(self) -> None:
+        """Copy the focused box as text."""
+        focused, suite = self.focused, self.sheet.suite
+        box = focused if isinstance(focused, Box) else self.query_one("#sweep-table", Box)
+        name = suite.started.suite_id if suite is not None else "planned"
+        self.ds4.copy(box.text(), f"{box.id}-{name}.txt", f"the {box.titles(False)[0]} box")
+
+    def can_export(self) -> bool:
+        """There is a sweep."""
+        return self.sheet.suite is not None
+
+    def can_report(self) -> bool:
+        """There is a sweep with a run that has ended."""
+        return self.sheet.table.runs_done > 0
+
+    def export(self) -> None:
+        """The table as CSV."""
+        suite = self.sheet.suite
+        if suite is not None:
+            name = f"sweep-{suite.started.suite_id}.csv"
+            self.ds4.copy(csv_text(self.sheet.table), name, "the sweep's table")
+
+    def report(self) -> None:
+        """The sweep as text, with what repeats it."""
+        suite = self.sheet.suite
+        if suite is not None:
+            text = report_text(suite, self.sheet.table)
+            self.ds4.copy(text, f"sweep-{suite.started.suite_id}.md", "the sweep's report")

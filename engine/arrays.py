@@ -1,0 +1,128 @@
+"""Where the engine's arrays live, and how a piece of work on them is run.
+
+`HostArrays` are numpy arrays, worked on at once; `engine.cuda.arrays` has the same on a GPU. The
+forward is written once against both: kernels choose by the type of the arrays they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from engine.rows import Rows
+
+Array = Any
+"""A numpy array, or a torch tensor on the GPU."""
+Result = TypeVar("Result")
+
+
+class Arrays(Protocol):
+    """Memory of one device."""
+
+    device: str
+
+    def zeros(self, shape: Sequence[int], kind: str = "float32") -> Array:
+        """A new array."""
+
+    def empty(self, shape: Sequence[int]) -> Array:
+        """A new float32 array to be written."""
+
+    def take(self, values: np.ndarray) -> Array:
+        """A host array, on the device."""
+
+    def put(self, target: Array, values: Any) -> None:
+        """Overwrite `target` by host values."""
+
+    def host(self, array: Array) -> np.ndarray:
+        """The array's values on the host; the array itself where it is there already."""
+
+    def memory(self, owner: Any, like: int | Array) -> Array:
+        """A float32 vector that `owner` has while it lives.
+
+        Args:
+            like: number of elements, all zero, or an array to copy.
+        """
+
+    def scalar(self, value: int, place: Array | None = None) -> Any:
+        """A number that kernels read where they run; `place` is what an earlier call gave."""
+
+    def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do `work`, or again what it did at an earlier call with this key.
+
+        The key names everything that `work` depends on besides the contents of arrays.
+        """
+
+    def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:
+        """A forward's result from the buffers that hold it.
+
+        Args:
+            bad: what the head returned of rows that are not finite.
+            failure: the error to raise then, at the latest when the host reads a logit.
+        """
+
+    def chain(self, drafter: Any) -> Any:
+        """What evaluates a drafter's blocks to their last draft at once; None = no such thing."""
+
+    def settle(self) -> None:
+        """Wait until all work is done."""
+
+
+class HostArrays:
+    """numpy arrays."""
+
+    device = "cpu"
+
+    def zeros(self, shape: Sequence[int], kind: str = "float32") -> Array:
+        return np.zeros(shape, kind)
+
+    def empty(self, shape: Sequence[int]) -> Array:
+        return np.empty(shape, np.float32)
+
+    def take(self, values: np.ndarray) -> Array:
+        return values
+
+    def put(self, target: Array, values: Any) -> None:
+        target[...] = values
+
+    def host(self, array: Array) -> np.ndarray:
+        found: np.ndarray = array
+        return found
+
+    def memory(self, owner: Any, like: int | Array) -> Array:
+        return np.zeros(like, np.float32) if isinstance(like, int) else like.copy()
+
+    def scalar(self, value: int, place: Array | None = None) -> Any:
+        return value
+
+    def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        return work()
+
+    def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:
+        if bad >= 0:
+            raise failure()
+        return Rows(logits, taps)
+
+    def chain(self, drafter: Any) -> Any:
+        return None
+
+    def settle(self) -> None:
+        return None
+
+
+HOST = HostArrays()
+
+
+def copy_of(array: Array) -> Array:
+    """A copy, on the array's device."""
+    return array.clone() if hasattr(array, "clone") else np.array(array)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """One array of the rows of all parts, on their device."""
+    if hasattr(parts[0], "clone"):
+        import torch
+
+        return torch.cat(list(parts))
+    return np.concatenate(parts)

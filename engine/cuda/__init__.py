@@ -1,0 +1,1 @@
+"""What the engine has of its own for a GPU: memory and graphs, loading, checks of the machine."""

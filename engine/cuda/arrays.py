@@ -1,0 +1,107 @@
+"""Torch tensors on a GPU, memory of timelines that is used again, and captured CUDA graphs.
+
+A graph holds addresses: timelines take their memory from a pool, whose blocks are never freed, and
+a graph's key names the block. Imports torch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from engine.arrays import Array
+from engine.cuda.rows import DeviceRows, staged
+
+Result = TypeVar("Result")
+
+
+class DeviceArrays:
+    """Tensors of one device.
+
+    Args:
+        device: a CUDA device; any other runs the kernels interpreted, for tests.
+        graphs: capture work that is done a second time.
+    """
+
+    def __init__(self, device: str = "cuda", *, graphs: bool = True) -> None:
+        self.device = device
+        self._graphs = graphs and device.startswith("cuda")
+        self._free: dict[int, list[torch.Tensor]] = {}
+        self._seen: set[Hashable] = set()
+        self._captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
+
+    def zeros(self, shape: Sequence[int], kind: str = "float32") -> Array:
+        """A new tensor."""
+        return torch.zeros(tuple(shape), dtype=getattr(torch, kind), device=self.device)
+
+    def empty(self, shape: Sequence[int]) -> Array:
+        """A new float32 tensor to be written."""
+        return torch.empty(tuple(shape), device=self.device)
+
+    def take(self, values: np.ndarray) -> Array:
+        """A host array, on the device."""
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, copy=True)
+
+    def put(self, target: Array, values: Any) -> None:
+        """Overwrite `target` by host values."""
+        target.copy_(staged(np.asarray(values), self.device), non_blocking=True)
+
+    def host(self, array: Array) -> np.ndarray:
+        """The tensor's values on the host."""
+        found: np.ndarray = array.cpu().numpy()
+        return found
+
+    def memory(self, owner: Any, like: int | Array) -> Array:
+        """A float32 vector that `owner` has while it lives; afterwards another may get it."""
+        size = like if isinstance(like, int) else like.numel()
+        free = self._free.setdefault(size, [])
+        block = free.pop() if free else torch.empty(size, device=self.device)
+        if isinstance(like, int):
+            block.zero_()
+        else:
+            block.copy_(like)
+        weakref.finalize(owner, free.append, block)
+        return block
+
+    def scalar(self, value: int, place: Array | None = None) -> Any:
+        """A (1,) int64 tensor."""
+        if place is None:
+            return torch.full((1,), value, dtype=torch.int64, device=self.device)
+        place.fill_(value)
+        return place
+
+    def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do `work`; capture it at the second call with a key, replay it from then on."""
+        if not self._graphs or key is None:
+            return work()
+        found = self._captured.get(key)
+        if found is None:
+            if key not in self._seen:  # compiles kernels and makes their scratch memory
+                self._seen.add(key)
+                return work()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                result = work()
+            found = self._captured[key] = (graph, result)
+        found[0].replay()
+        result = found[1]
+        return result
+
+    def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:
+        """A forward's result, still on the device; `bad` is a tensor of its head's rows."""
+        return DeviceRows(logits, taps, bad, failure)
+
+    def chain(self, drafter: Any) -> Any:
+        """Evaluates a drafter's blocks, head, Markov chain and confidences in one go."""
+        from engine.cuda.chain import Chain
+
+        return Chain(drafter, self)
+
+    def settle(self) -> None:
+        """Wait until all work is done."""
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize()

@@ -1,0 +1,125 @@
+"""A drafter's whole block on the GPU: hidden rows, head, Markov chain, confidences, one read back.
+
+The chain takes the best token of every row, without rules of choice. Where a rule forbids one, the
+block's rows are evaluated on from there as on the CPU. Imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from kernels.head import head
+from kernels.markov import triton_kernel as markov
+from kernels.mode import DRAFT
+from kernels.top import best_of
+
+if TYPE_CHECKING:
+    from engine.cuda.arrays import DeviceArrays
+    from engine.drafter import Drafter, DrafterContext
+
+
+class Chain:
+    """Static memory of one drafter's blocks, and the work on it."""
+
+    def __init__(self, drafter: Drafter, arrays: DeviceArrays) -> None:
+        self._drafter = drafter
+        self._arrays = arrays
+        rows, vocab = drafter.block_size, drafter.model.config.vocab_size
+        self.hidden = arrays.zeros((rows, drafter.model.config.dim))
+        self.logits = arrays.empty((rows, vocab))
+        self._scores = arrays.empty((rows, vocab))
+        self._row = arrays.empty((1, drafter.config.markov_rank))
+        self._none = torch.full((rows, 1), -1, dtype=torch.int64, device=arrays.device)
+        self._values = arrays.empty((rows, 1))
+        # Per row: the chain's draft, the best without the Markov bias; then the confidences.
+        self._drafts = arrays.zeros((rows, 1), "int64")
+        self._plain = arrays.zeros((rows, 1), "int64")
+        self._confidences = torch.ones(rows, device=arrays.device)
+
+    def _work(self, context: DrafterContext) -> torch.Tensor:
+        drafter = self._drafter
+        w, eps, rows = drafter.weights, drafter.model.config.norm_eps, drafter.block_size
+        b = drafter.evaluate(context)
+        self.hidden = b.hidden
+        output = drafter.model.weights.output
+        head(b.hidden, w.norm, output, eps, self.logits, b.positions, DRAFT)
+        best_of(self.logits, self._none, self._plain, self._values)
+        for i in range(rows):
+            previous = b.ids[:1] if i == 0 else self._drafts[i - 1]
+            markov.markov_row(w.markov_embedding, previous, self._row)
+            if w.confidence is not None:
+                out = self._confidences[i : i + 1]
+                bias = w.config.confidence_bias
+                markov.estimate(b.hidden[i], self._row, w.confidence, bias, out)
+            markov.add_bias(self._row, w.markov_output, self.logits[i], self._scores[i])
+            best_of(
+                self._scores[i : i + 1], self._none[:1], self._drafts[i : i + 1],
+                self._values[i : i + 1],
+            )  # fmt: skip
+        found = (self._drafts[:, 0], self._plain[:, 0], self._confidences.view(torch.int32).long())
+        return torch.stack(found)
+
+    def block(self, context: DrafterContext, anchor: int) -> ChainBlock:
+        """Evaluate the block whose ids, positions and spans are in the drafter's buffers."""
+        drafter = self._drafter
+        key = (id(drafter), id(context.memory), "chain")
+        found = self._arrays.run(key, lambda: self._work(context)).cpu()
+        drafts, plain = found[0].tolist(), found[1].tolist()
+        confidences = found[2].int().view(torch.float32).tolist()
+        return ChainBlock(drafter, self, (anchor, *drafts), tuple(plain), tuple(confidences))
+
+
+class ChainBlock:
+    """One evaluated block: `engine.drafter.Block`, with the chain's results at hand.
+
+    Args:
+        tokens: the anchor, then every row's draft.
+        plain: every row's best token without the Markov bias.
+        confidences: of the drafts, each after the one before.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        chain: Chain,
+        tokens: tuple[int, ...],
+        plain: tuple[int, ...],
+        confidences: tuple[float, ...],
+    ) -> None:
+        self.tokens = tokens
+        self.confidences = confidences
+        self._drafter = drafter
+        self._chain = chain
+        self._plain = plain
+
+    def best(self, row: int, previous: int | None) -> int | None:
+        """The best token of a row after `previous` (None = without bias), where it is known."""
+        if previous is None:
+            return self._plain[row]
+        return self.tokens[row + 1] if self.tokens[row] == previous else None
+
+    def confidence(self, row: int, previous: int) -> float:
+        """As `engine.drafter.Block.confidence`."""
+        w = self._drafter.weights
+        if w.confidence is None or self.tokens[row] == previous:
+            return self.confidences[row]
+        bias = w.config.confidence_bias
+        found = markov.confidence(
+            self._chain.hidden[row], w.markov_embedding, previous, w.confidence, bias
+        )
+        return float(found)
+
+    def logits(self, row: int) -> np.ndarray:
+        """As `engine.drafter.Block.logits`."""
+        return self._drafter.model.arrays.host(self._chain.logits[row])
+
+    def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
+        """As `engine.drafter.Block.scores`."""
+        w, arrays = self._drafter.weights, self._drafter.model.arrays
+        scores = arrays.empty((self._drafter.model.config.vocab_size,))
+        logits = self._chain.logits[row]
+        best = markov.markov_scores(w.markov_embedding, previous, w.markov_output, logits, scores)
+        return arrays.host(scores), int(best)

@@ -1,0 +1,55 @@
+"""`kernels.head` on CUDA: the product, and which rows are finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.cuda.products import perturb, product
+from kernels.cuda.rows import inverse_rms
+from kernels.cuda.workspace import scratch
+from kernels.mode import Mode
+
+
+@triton.jit
+def norm_kernel(x, stride, norm, y, width, epsilon, WIDE: tl.constexpr):
+    """y = x / rms(x) * norm, a row a program; y may be x."""
+    row = tl.program_id(0)
+    i = tl.arange(0, WIDE)
+    inside = i < width
+    value = tl.load(x + row * stride + i, mask=inside, other=0.0)
+    value = value * inverse_rms(tl.sum(value * value, 0), width, epsilon)
+    value = value * tl.load(norm + i, mask=inside, other=0.0)
+    tl.store(y + row * width + i, value, mask=inside)
+
+
+@triton.jit
+def _bad_kernel(logits, bad, size, COLUMNS: tl.constexpr):
+    """1 for a row with a logit that is not finite."""
+    row = tl.program_id(0)
+    i = tl.arange(0, COLUMNS)
+    largest = tl.zeros([COLUMNS], tl.float32)
+    for start in range(0, size, COLUMNS):
+        at = start + i
+        x = tl.abs(tl.load(logits + row * size + at, mask=at < size, other=0.0))
+        largest = tl.where(x < float("inf"), largest, 1.0)  # a NaN is below nothing
+    tl.store(bad + row, (tl.max(largest, 0) > 0).to(tl.int32))
+
+
+def head(
+    x: Any, norm: Any, output: Any, epsilon: float, logits: Any, positions: Any, mode: Mode
+) -> Any:
+    """As `kernels.head.head`; returns (n,) int32, 1 for rows that are not finite."""
+    rows, width = x.shape
+    normed = scratch(x.device, "head", rows, width)
+    norm_kernel[(rows,)](
+        x, x.stride(0), norm, normed, width, epsilon, WIDE=triton.next_power_of_2(width)
+    )
+    product(normed, output, logits, mode)
+    perturb(logits, positions, mode)
+    bad = scratch(x.device, "bad rows", rows, dtype=torch.int32)
+    _bad_kernel[(rows,)](logits, bad, logits.shape[1], COLUMNS=4096, num_warps=8)
+    return bad

@@ -1,0 +1,249 @@
+"""Products with quantised weights that stay packed, in Triton: decode, verify, prefill and drafts.
+
+Weights keep about the bytes that a GGUF file gives them, laid out anew by `pack`. Three numerics:
+
+- `invariant`: activations rounded to F16, tensor cores with F32 sums, tiles that depend on the
+  matrix only: row r of n rows has the bits that it has alone.
+- `vector`: one row, F32 activations, multiply-adds in F32.
+- `batch`: activations rounded to F16, blocks summed in the opposite order, in one piece.
+
+Every call launches a number of kernels that shapes decide, allocates nothing and reads nothing
+back, so that it can be captured in a CUDA graph. Knows no model. Source of the formats: ggml's
+dequantisers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernels.packed.formats import KINDS, PANEL, block_of, packed_bytes
+from kernels.packed.matrix import MAX_ROWS, PackedMatrix, Workspace
+from kernels.packed.tiles import ExpertTiles, Tile, expert_tiles, tile_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "KINDS",
+    "MAX_ROWS",
+    "Numerics",
+    "PackedMatrix",
+    "Workspace",
+    "experts",
+    "gather",
+    "matmul",
+    "pack",
+    "packed_bytes",
+]
+
+Numerics = Literal["invariant", "vector", "batch"]
+
+EXACT_ROWS = 8
+"""Rows of an `invariant` launch: kernels of 16 lanes group a block's inputs differently."""
+
+
+@cache
+def _kernels() -> Any:
+    from kernels.packed import experts_kernel, matmul_kernel
+
+    return matmul_kernel, experts_kernel
+
+
+def pack(kind: str, blocks: Tensor, count: int, outputs: int, inputs: int) -> PackedMatrix:
+    """Lay out a stack of matrices for the kernels, on the blocks' device.
+
+    Args:
+        blocks: uint8, the bytes as a GGUF file has them: `count` matrices of `outputs` rows.
+    Returns:
+        The packed stack. Its kind is F32 where a type's rows are not whole units of its kernel.
+    Raises:
+        ValueError: for an unknown type, rows that are not whole blocks, or a wrong number of bytes.
+    """
+    from kernels.packed.repack import repack
+
+    kind, planes = repack(kind, blocks, count, outputs, inputs)
+    return PackedMatrix(kind, count, outputs, inputs, planes)
+
+
+def matmul(
+    x: Tensor,
+    weight: PackedMatrix,
+    y: Tensor,
+    space: Workspace,
+    numerics: Numerics,
+    *,
+    add: Tensor | None = None,
+    tile: Tile | None = None,
+) -> None:
+    """y[r] = x[r] @ W^T (+ add[r]), matrix by matrix of a stack.
+
+    Args:
+        x: (n, count * inputs) float32 or float16; matrix m of the stack takes its own inputs.
+        y: (n, count * outputs) float32 or float16, written. All rows contiguous.
+        add: (n, count * outputs) float32, not y itself.
+        tile: another tile than the matrix's own, for measurements.
+    Raises:
+        ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
+    """
+    n, w = x.shape[0], weight
+    if numerics == "invariant" and n > EXACT_ROWS:
+        for part in _parts(n):
+            rest = None if add is None else add[part]
+            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile)
+        return
+    if x.shape[1] != w.count * w.inputs or y.shape != (n, w.count * w.outputs):
+        raise ValueError(
+            f"x {tuple(x.shape)} and y {tuple(y.shape)} for {w.count} matrices of "
+            f"{w.outputs} x {w.inputs}"
+        )
+    lanes = _lanes(n, numerics)
+    t = tile or tile_of(w.kind, w.count, w.outputs, w.inputs)
+    if numerics == "batch":
+        t = t._replace(split=1)
+    tiles = -(-w.outputs // t.rows)
+    if t.split > 1:
+        space.require(w.count * tiles * t.split * t.rows * lanes, w.count * tiles)
+    planes = _planes(w)
+    matmuls, _ = _kernels()
+    matmuls.matmul_kernel[tiles, t.split, w.count](
+        x, y, y if add is None else add, space.sums, space.counters, *planes,
+        n, w.outputs, w.inputs, _width(w), x.stride(0), y.stride(0),
+        0 if add is None else add.stride(0), *_sizes(w),
+        KIND=w.kind, BN=t.rows, R=lanes, BK=t.block, SPLIT=t.split, STAGES=t.stages,
+        EVEN=w.outputs % t.rows == 0, ADD=add is not None, BACKWARDS=numerics == "batch",
+        FAST=x.is_cuda, num_warps=t.warps,
+    )  # fmt: skip
+
+
+def experts(
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    gate_up: PackedMatrix,
+    down: PackedMatrix,
+    shared_gate_up: PackedMatrix | None,
+    shared_down: PackedMatrix | None,
+    clamp: float,
+    y: Tensor,
+    space: Workspace,
+    numerics: Numerics,
+    *,
+    tiles: ExpertTiles | None = None,
+) -> None:
+    """y[r] = sum over j of weights[r, j] * expert_chosen[r, j](x[r]), then + shared(x[r]).
+
+    Args:
+        x: (n, C) float32 or float16. chosen: (n, K) int32. weights: (n, K) float32, multiplied in
+            before the down projection. Both contiguous.
+        gate_up: an expert's F gate rows over its F up rows, (E, 2 F, C). down: (E, C, F).
+        shared_gate_up, shared_down: one more expert for every row; None = none.
+        clamp: limit of gate (above) and up (both sides); inf = none.
+        y: (n, C) float32, written.
+        tiles: other tiles than the kinds' own, for measurements.
+    Raises:
+        ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
+    """
+    import torch  # here, since importing this package must not import torch
+
+    n, width = x.shape
+    if numerics == "invariant" and n > EXACT_ROWS:
+        for part in _parts(n):
+            experts(
+                x[part], chosen[part], weights[part], gate_up, down, shared_gate_up, shared_down,
+                clamp, y[part], space, numerics, tiles=tiles,
+            )  # fmt: skip
+        return
+    choices, hidden = chosen.shape[1], down.inputs
+    if gate_up.outputs != 2 * hidden or gate_up.inputs != width or down.outputs != width:
+        raise ValueError(
+            f"experts of {gate_up.outputs} x {gate_up.inputs} and {down.outputs} x {down.inputs} "
+            f"for rows of {width}"
+        )
+    lanes = _lanes(n, numerics)
+    t = tiles or expert_tiles(gate_up.kind, down.kind)
+    shares = t.shares if shared_down is not None else 0
+    padded = 1 << (choices - 1).bit_length()
+    activations = n * (choices + 1) * hidden
+    space.require(activations + n * (choices + shares) * width, -(-width // t.down.rows))
+    h = space.sums[:activations]
+    if numerics != "vector":
+        h = h.view(torch.float16)
+    parts = space.sums[activations:]
+    s_up, s_down = shared_gate_up or gate_up, shared_down or down
+    up_block, s_up_block = block_of(gate_up.kind, width), block_of(s_up.kind, width)
+    up_tiles = -(-hidden // (t.up.rows // 2))
+    shared_tiles = 0 if shared_gate_up is None else -(-hidden // (t.shared_up.rows // 2))
+    _, mixture = _kernels()
+    backwards = numerics == "batch"
+    mixture.gate_up_kernel[(shared_tiles + n * choices * up_tiles,)](
+        x, chosen, weights, h, *_planes(gate_up), *_planes(s_up),
+        n, hidden, width, _width(gate_up), _width(s_up), x.stride(0), *_sizes(gate_up), clamp,
+        shared_tiles,
+        KIND=gate_up.kind, S_KIND="" if shared_gate_up is None else s_up.kind, CHOICES=choices,
+        PADDED=padded, BN=t.up.rows, S_BN=t.shared_up.rows, R=lanes, BK=up_block, S_BK=s_up_block,
+        STAGES=t.up.stages, S_STAGES=t.shared_up.stages, BACKWARDS=backwards, FAST=x.is_cuda,
+        num_warps=t.up.warps,
+    )  # fmt: skip
+    mixture.down_kernel[(-(-width // t.down.rows) * (shares + n * choices),)](
+        h, chosen, y, parts, space.counters, *_planes(down), *_planes(s_down),
+        n, width, hidden, _width(down), _width(s_down), y.stride(0), *_sizes(down),
+        KIND=down.kind, S_KIND="" if shared_down is None else s_down.kind, CHOICES=choices,
+        PADDED=padded, SHARES=shares, BN=t.down.rows, R=lanes, BK=block_of(down.kind, hidden),
+        S_BK=block_of(s_down.kind, hidden), STAGES=t.down.stages, S_STAGES=t.shared_down.stages,
+        BACKWARDS=backwards, FAST=x.is_cuda, num_warps=t.down.warps,
+    )  # fmt: skip
+
+
+def gather(weight: PackedMatrix, ids: Tensor, y: Tensor) -> None:
+    """y[r] = row ids[r] of a single matrix, as numbers.
+
+    Args:
+        weight: F32, F16 or Q8_0. ids: (n,) int32 or int64. y: (n, inputs) float32, written.
+    Raises:
+        ValueError: for another kind or a wrong shape.
+    """
+    w = weight
+    if w.kind not in ("F32", "F16", "Q8_0") or w.count != 1:
+        raise ValueError(
+            f"gather takes one matrix of F32, F16 or Q8_0, found {w.count} of {w.kind}"
+        )
+    if y.shape != (ids.shape[0], w.inputs):
+        raise ValueError(f"y {tuple(y.shape)} for {ids.shape[0]} rows of {w.inputs}")
+    matmuls, _ = _kernels()
+    p0, p1, *_ = _planes(w)
+    matmuls.gather_kernel[ids.shape[0], -(-w.inputs // 1024)](
+        ids, y, p0, p1, w.outputs, w.inputs, y.stride(0), KIND=w.kind,
+        BK=block_of(w.kind, w.inputs), WIDTH=1024,
+    )  # fmt: skip
+
+
+def _parts(n: int) -> list[slice]:
+    """Rows of one launch each."""
+    return [slice(first, first + EXACT_ROWS) for first in range(0, n, EXACT_ROWS)]
+
+
+def _lanes(n: int, numerics: Numerics) -> int:
+    """Rows that a launch pads n rows to; 1 = activations in F32."""
+    if numerics == "vector":
+        if n != 1:
+            raise ValueError(f"the vector kernels take one row, found {n}")
+        return 1
+    if not 1 <= n <= MAX_ROWS:
+        raise ValueError(f"{n} rows, expected 1 to {MAX_ROWS}")
+    return next(lanes for lanes in (8, 16, 32) if n <= lanes)
+
+
+def _planes(w: PackedMatrix) -> tuple[Tensor, ...]:
+    """Four planes, the last one repeated."""
+    return (*w.planes, *[w.planes[-1]] * (4 - len(w.planes)))
+
+
+def _sizes(w: PackedMatrix) -> tuple[int, ...]:
+    """Elements of one matrix in each of the four planes."""
+    return tuple(plane.stride(0) for plane in _planes(w))
+
+
+def _width(w: PackedMatrix) -> int:
+    """Elements of the first plane for one row."""
+    return w.planes[0].stride(1) // (1 if w.kind in ("F32", "F16") else PANEL)

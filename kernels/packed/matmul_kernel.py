@@ -1,0 +1,79 @@
+"""Triton kernels of `kernels.packed.matmul` and `kernels.packed.gather`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.packed.decode import high_half, low_half
+from kernels.packed.product import PANEL, product
+
+
+@triton.jit(do_not_specialize=["n"])
+def matmul_kernel(
+    x_ptr, y_ptr, add_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
+    n, N, K, width, x_row, y_row, add_row, size0, size1, size2, size3,
+    KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
+    STAGES: tl.constexpr, EVEN: tl.constexpr, ADD: tl.constexpr, BACKWARDS: tl.constexpr,
+    FAST: tl.constexpr,
+):  # fmt: skip
+    """Program (tile of rows, share of the inputs, matrix of the stack).
+
+    The shares' sums go to memory; the program that finishes last adds them up in their order, so
+    that the result does not depend on which one that is. It leaves its counter at zero.
+    """
+    tile, share, matrix = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    rows = tile * BN + tl.arange(0, BN)
+    inside = rows if EVEN else tl.minimum(rows, N - 1)
+    r = tl.arange(0, R)
+    at = (r * x_row + matrix * K)[None, :]
+    live = (r < n)[None, :]
+    blocks = K // BK
+    first = blocks * share // SPLIT
+    last = blocks * (share + 1) // SPLIT
+    p0 += matrix.to(tl.int64) * size0
+    acc = product(
+        x_ptr, at, live, p0, p1 + matrix.to(tl.int64) * size1,
+        p2 + matrix.to(tl.int64) * size2, p3 + matrix.to(tl.int64) * size3, inside, N, width, first,
+        last, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
+    )  # fmt: skip
+    wanted = (rows < N)[:, None] & live
+    done = True
+    if SPLIT > 1:
+        number = matrix * tl.num_programs(0) + tile
+        cell = tl.arange(0, BN)[:, None] + (r * BN)[None, :]
+        base = part_ptr + number * (SPLIT * BN * R) + cell
+        tl.store(base + share * (BN * R), acc, mask=live)
+        tl.debug_barrier()
+        done = tl.atomic_add(counter_ptr + number, 1, sem="acq_rel") == SPLIT - 1
+        if done:
+            acc = tl.load(base, mask=live, other=0.0, cache_modifier=".cg")
+            for s in tl.static_range(1, SPLIT):
+                acc += tl.load(base + s * (BN * R), mask=live, other=0.0, cache_modifier=".cg")
+            tl.store(counter_ptr + number, 0)
+    if done:
+        out = matrix * N + rows[:, None]
+        if ADD:
+            acc += tl.load(add_ptr + (r * add_row)[None, :] + out, mask=wanted, other=0.0)
+        y = y_ptr + (r * y_row)[None, :] + out
+        tl.store(y, acc.to(y_ptr.dtype.element_ty), mask=wanted)
+
+
+@triton.jit
+def gather_kernel(
+    ids_ptr, y_ptr, p0, p1, N, K, y_row, KIND: tl.constexpr, BK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Program (row of y, WIDTH inputs): one matrix's row, as float32."""
+    r = tl.program_id(0)
+    row = tl.load(ids_ptr + r).to(tl.int64)
+    k = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = k < K
+    if KIND == "Q8_0":
+        at = row // PANEL * (PANEL * K) + k // BK * (PANEL * BK) + row % PANEL * BK + k % BK
+    else:
+        at = row * K + k
+    value = tl.load(p0 + at, mask=inside, other=0).to(tl.float32)
+    if KIND == "Q8_0":
+        word = tl.load(p1 + (k // 64) * N + row, mask=inside, other=0)
+        value = (value - 128.0) * tl.where(k % 64 < 32, low_half(word), high_half(word))
+    tl.store(y_ptr + r * y_row + k, value, mask=inside)

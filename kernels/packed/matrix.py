@@ -1,0 +1,57 @@
+"""A packed matrix, or a stack of them, and the scratch memory that products share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+MAX_ROWS = 32
+"""Activation rows of one launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """`count` matrices of (outputs, inputs), in the planes that `repack` describes."""
+
+    kind: str
+    count: int
+    outputs: int
+    inputs: int
+    planes: tuple[Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the planes."""
+        return sum(plane.numel() * plane.element_size() for plane in self.planes)
+
+
+class Workspace:
+    """Partial sums and counters of products that add up shares of their inputs.
+
+    Calls that use one workspace must run one after the other. Counters are zero between calls.
+
+    Args:
+        floats: room for partial sums and for the experts' activations; a call that needs more says
+            so.
+    """
+
+    def __init__(self, device: device | str, floats: int = 1 << 22) -> None:
+        import torch
+
+        self.sums = torch.empty(floats, dtype=torch.float32, device=device)
+        self.counters = torch.zeros(1 << 14, dtype=torch.int32, device=device)
+
+    def require(self, floats: int, counters: int) -> None:
+        """Check that a call fits.
+
+        Raises:
+            ValueError: when it does not.
+        """
+        if floats > self.sums.numel() or counters > self.counters.numel():
+            raise ValueError(
+                f"the workspace has {self.sums.numel()} floats and {self.counters.numel()} "
+                f"counters, the product needs {floats} and {counters}"
+            )

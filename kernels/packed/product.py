@@ -1,0 +1,214 @@
+"""A tile of rows of a packed matrix times a few activation rows.
+
+Reduction order, the same for every number of activation rows: blocks of inputs in order, inside a
+block the groups in order, inside a group the tensor core's own order; F32 throughout. With R = 1
+the activations stay F32 and nothing is rounded; otherwise they are rounded to F16 and padded to
+R = 8, 16 or 32 rows, each of which is one column of the tensor cores' result and depends on no
+other. Which inputs of a group meet in one instruction is the compiler's choice and may differ
+between values of R: bits are compared at R = 8.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.packed.decode import (
+    SUBNORMAL,
+    byte,
+    down,
+    fp4,
+    high_half,
+    integer,
+    low_half,
+    signed_magnitude,
+    spread,
+    widen,
+)
+
+PANEL = tl.constexpr(16)
+"""Rows that lie together, block by block: `repack.PANEL`."""
+
+
+@triton.jit
+def activations(x_ptr, at, live, k, R: tl.constexpr):
+    """Inputs k of the rows that begin at `at`: (len(k), R) float16, or (1, len(k)) float32."""
+    if R == 1:
+        return tl.load(x_ptr + at + k[None, :], mask=live, other=0.0).to(tl.float32)
+    else:
+        return tl.load(x_ptr + at + k[:, None], mask=live, other=0.0).to(tl.float16)
+
+
+@triton.jit
+def accumulate(total, w, x, R: tl.constexpr):
+    """total + w x: by the tensor cores, or element by element where R = 1."""
+    if R == 1:
+        wide = w.to(tl.float32)
+        return tl.fma(wide, tl.broadcast_to(x, wide.shape), total)
+    else:
+        return tl.dot(w, x, total)
+
+
+@triton.jit
+def scaled(part, scale, total):
+    """total + part * scale per row, fused: compilers differ in what they fuse by themselves."""
+    return tl.fma(part, tl.broadcast_to(scale[:, None], part.shape), total)
+
+
+@triton.jit
+def nothing(BN: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr):
+    """Zeros to accumulate in: (BN, R), or (BN, WIDTH) where R = 1."""
+    if R == 1:
+        return tl.zeros((BN, WIDTH), tl.float32)
+    else:
+        return tl.zeros((BN, R), tl.float32)
+
+
+@triton.jit
+def inputs_sum(x, BN: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr):
+    """The sum of a group's inputs beside every row (BN, R); where R = 1 the inputs themselves."""
+    if R == 1:
+        return tl.broadcast_to(x, (BN, WIDTH))
+    else:
+        return tl.dot(tl.full((BN, WIDTH), 1.0, tl.float16), x)
+
+
+@triton.jit
+def product(
+    x_ptr, at, live, p0, p1, p2, p3, rows, N, width, first, last,
+    KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr,
+    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """(BN, R) float32: rows of one matrix times R activation rows, over blocks first..last - 1.
+
+    Args:
+        at, live: where each activation row begins, and whether it counts: (1, R).
+        p0..p3: the matrix's planes, as `repack` lays them out. N: rows of a plane.
+        rows: (BN,) rows. width: elements of p0 for one row.
+        BK: inputs of a block: 32 to 256 for Q8_0, a power of two for F16 and F32, 256 for the rest
+            (MXFP4: 128).
+        BACKWARDS: take the blocks in descending order.
+    """
+    if KIND == "Q2_K":
+        lanes: tl.constexpr = 16
+    elif KIND == "F16" or KIND == "F32":
+        lanes: tl.constexpr = BK
+    else:
+        lanes: tl.constexpr = 32
+    lane = tl.arange(0, lanes)
+    if KIND == "F16" or KIND == "F32":
+        line = rows[:, None] * width + lane[None, :]
+    else:
+        if KIND == "Q8_0":
+            words: tl.constexpr = BK
+        else:
+            words: tl.constexpr = lanes
+        panel = (rows // PANEL) * (PANEL * width) + (rows % PANEL) * words
+        line = panel[:, None] + lane[None, :]
+    acc = nothing(BN, lanes, R)
+    for step in tl.range(first, last, num_stages=STAGES):
+        b = last - 1 - (step - first) if BACKWARDS else step
+        k = b * BK
+        if KIND == "F16":
+            w = tl.load(p0 + line + k)
+            acc = accumulate(acc, w, activations(x_ptr, at, live, k + lane, R), R)
+        elif KIND == "F32":
+            w = tl.load(p0 + line + k)
+            x = activations(x_ptr, at, live, k + lane, R)
+            if R == 1:
+                acc = accumulate(acc, w, x, R)
+            else:
+                high = w.to(tl.float16)
+                acc = tl.dot(high, x, acc)
+                acc = tl.dot((w - high.to(tl.float32)).to(tl.float16), x, acc)
+        elif KIND == "Q8_0":
+            for j in tl.static_range(BK // 32):
+                if BK == 32:
+                    word = tl.load(p1 + (b // 2) * N + rows)
+                    scale = tl.where(b % 2 == 0, low_half(word), high_half(word))
+                elif j % 2 == 0:
+                    word = tl.load(p1 + (b * (BK // 64) + j // 2) * N + rows)
+                    scale = low_half(word)
+                else:
+                    scale = high_half(word)
+                q = tl.load(p0 + line + (k * PANEL + j * 32))
+                x = activations(x_ptr, at, live, k + j * 32 + lane, R)
+                part = accumulate(nothing(BN, lanes, R), widen(q, FAST), x, R)
+                acc = scaled(part, scale, acc)
+        elif KIND == "IQ2_XXS":
+            w = tl.load(p0 + line + b * (32 * PANEL))
+            signs = spread(tl.load(p1 + line + b * (32 * PANEL)), FAST)
+            odd0 = tl.load(p2 + (b * 2) * N + rows)
+            odd1 = tl.load(p2 + (b * 2 + 1) * N + rows)
+            scale = tl.load(p3 + b * N + rows)
+            w6 = down(w, 6, FAST)
+            w12 = down(w, 12, FAST)
+            block = nothing(BN, lanes, R)
+            for j in tl.static_range(8):
+                x = activations(x_ptr, at, live, k + j * 32 + lane, R)
+                if j < 3:
+                    value = signed_magnitude(w, signs, j, FAST)
+                elif j < 6:
+                    value = signed_magnitude(w6, signs, j, FAST)
+                else:
+                    value = signed_magnitude(w12, signs, j, FAST)
+                part = accumulate(nothing(BN, lanes, R), value, x, R)
+                if j < 4:
+                    block = scaled(part, byte(odd0, j), block)
+                else:
+                    block = scaled(part, byte(odd1, j - 4), block)
+            acc = scaled(block, scale, acc)
+        elif KIND == "Q2_K":
+            scales = tl.load(p3 + b * N + rows)
+            block = nothing(BN, lanes, R)
+            offset = nothing(BN, lanes, R)
+            for h in tl.static_range(2):
+                w = tl.load(p0 + line + (b * 2 + h) * (16 * PANEL))
+                w10 = down(w, 10, FAST)
+                for j in tl.static_range(8):
+                    if j % 4 == 0:
+                        factors = tl.load(p1 + (b * 4 + h * 2 + j // 4) * N + rows)
+                        mins = tl.load(p2 + (b * 4 + h * 2 + j // 4) * N + rows)
+                    x = activations(x_ptr, at, live, k + (h * 8 + j) * 16 + lane, R)
+                    if j < 5:
+                        value = integer(w, 3 << (2 * j), FAST)
+                    else:
+                        value = integer(w10, 3 << (2 * (j - 5)), FAST)
+                    part = accumulate(nothing(BN, lanes, R), value, x, R)
+                    block = scaled(part, byte(factors, j % 4) * (1.0 / (1 << (2 * (j % 5)))), block)
+                    offset = scaled(inputs_sum(x, BN, lanes, R), byte(mins, j % 4), offset)
+            acc = scaled(block, low_half(scales) * SUBNORMAL, acc)
+            acc = scaled(offset, -high_half(scales), acc)
+        elif KIND == "Q4_K":
+            scales = tl.load(p3 + b * N + rows)
+            block = nothing(BN, lanes, R)
+            offset = nothing(BN, lanes, R)
+            for h in tl.static_range(2):
+                w = tl.load(p0 + line + (b * 2 + h) * (32 * PANEL))
+                w8 = down(w, 8, FAST)
+                factors = tl.load(p1 + (b * 2 + h) * N + rows)
+                mins = tl.load(p2 + (b * 2 + h) * N + rows)
+                for j in tl.static_range(4):
+                    x = activations(x_ptr, at, live, k + (h * 4 + j) * 32 + lane, R)
+                    if j < 2:
+                        value = integer(w, 15 << (4 * j), FAST)
+                    else:
+                        value = integer(w8, 15 << (4 * (j - 2)), FAST)
+                    part = accumulate(nothing(BN, lanes, R), value, x, R)
+                    block = scaled(part, byte(factors, j) * (1.0 / (1 << (4 * (j % 2)))), block)
+                    offset = scaled(inputs_sum(x, BN, lanes, R), byte(mins, j), offset)
+            acc = scaled(block, low_half(scales) * SUBNORMAL, acc)
+            acc = scaled(offset, -high_half(scales), acc)
+        else:
+            tl.static_assert(KIND == "MXFP4")
+            w = tl.load(p0 + line + b * (32 * PANEL))
+            exponents = tl.load(p1 + b * N + rows)
+            for j in tl.static_range(4):
+                x = activations(x_ptr, at, live, k + j * 32 + lane, R)
+                part = accumulate(nothing(BN, lanes, R), fp4(w, j, FAST), x, R)
+                power = (((exponents >> (8 * j)) & 255) + 14) << 23
+                acc = scaled(part, power.to(tl.float32, bitcast=True), acc)
+    if R == 1:
+        return tl.sum(acc, 1)[:, None]
+    else:
+        return acc

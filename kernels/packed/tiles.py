@@ -1,0 +1,59 @@
+"""Tile sizes of the products: constants of type and shape, never of the number of rows.
+
+They decide the order of summation, so that the same matrix is always read the same way.
+`benchmarks/gpu.md` has the measurements that they come from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kernels.packed.formats import block_of
+
+
+class Tile(NamedTuple):
+    """Rows of a tile, inputs of a block, shares of the inputs, warps and pipeline stages."""
+
+    rows: int
+    block: int
+    split: int
+    warps: int
+    stages: int
+
+
+PROGRAMS = 256
+"""Programs that a product should have: about two on each of an H200's 132 multiprocessors."""
+
+MOST_SHARES = 16
+
+
+def tile_of(kind: str, count: int, outputs: int, inputs: int) -> Tile:
+    """The tile of a product with a stack of matrices."""
+    total = count * outputs
+    rows = next((r for r, most in ((16, 512), (32, 2560), (64, 65536)) if total <= most), 128)
+    block = block_of(kind, inputs)
+    programs, split = count * -(-outputs // rows), 1
+    while programs * split < PROGRAMS and split < MOST_SHARES and inputs // block >= 4 * split:
+        split *= 2
+    warps = {16: 1, 32: 2, 64: 4 if kind in ("F16", "F32") else 2, 128: 4}[rows]
+    return Tile(rows, block, split, warps, 4)
+
+
+class ExpertTiles(NamedTuple):
+    """Tiles of the two launches of `experts`; `shares` of the shared expert's down projection.
+
+    A launch has one number of warps, the routed tile's; blocks are `block_of`'s.
+    """
+
+    up: Tile
+    shared_up: Tile
+    down: Tile
+    shared_down: Tile
+    shares: int
+
+
+def expert_tiles(up: str, down: str) -> ExpertTiles:
+    """The tiles of a mixture of experts of these kinds."""
+    return ExpertTiles(
+        Tile(64, 0, 1, 2, 3), Tile(64, 0, 1, 2, 4), Tile(64, 0, 1, 2, 3), Tile(64, 0, 1, 2, 4), 2
+    )

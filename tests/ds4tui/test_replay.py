@@ -1,0 +1,171 @@
+"""A recorded trace drives the interface: every screen, speed, steps, seeking, a cut-off end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ds4tui.app import Ds4App
+from ds4tui.controller import NO_CHOICES, Controller
+from ds4tui.link import ReplayLink
+from ds4tui.run_state import RunState
+from ds4tui.status import state_text
+from engine.events import Event, RunFinished, SuiteFinished, SuiteStarted
+from engine.settings import Prompt
+from tests.ds4tui import streams
+from tests.ds4tui.harness import Clock, make_app, settle
+
+
+def replayed(events: Sequence[Event], speed: float = 1.0) -> tuple[Controller, Clock]:
+    clock = Clock()
+    controller = Controller(
+        lambda: ReplayLink(events, clock, speed),
+        prompt=Prompt(streams.PROMPT),
+        choices=NO_CHOICES,
+        clock=clock,
+    )
+    return controller, clock
+
+
+def begun(events: Sequence[Event]) -> tuple[Controller, Clock]:
+    controller, clock = replayed(events)
+    controller.start()
+    controller.drain()
+    return controller, clock
+
+
+def ids_of(controller: Controller) -> list[int]:
+    assert controller.record is not None
+    return [len(arm.ids) for arm in controller.record.arms]
+
+
+def test_pause_speed_step_and_seek() -> None:
+    controller, clock = begun(streams.diverged_run())
+    player = controller.player
+    assert player is not None
+    clock.now += 0.5
+    controller.drain()
+    assert state_text(controller) == "REPLAY 1.0x"
+    before = ids_of(controller)
+    controller.pause()
+    clock.now += 10
+    controller.drain()
+    assert ids_of(controller) == before
+    assert controller.state is RunState.PAUSED
+    player.seek(163)
+    changes = controller.drain()
+    assert changes.parted
+    assert min(ids_of(controller)) > 163
+    player.seek(20)
+    controller.drain()
+    assert 20 < min(ids_of(controller)) < 40
+    assert len(controller.runs) == 1, "the run again is the same run"
+    player.faster(4)
+    controller.pause()
+    clock.now += 1.0
+    controller.drain()
+    assert controller.state is RunState.DONE
+    assert state_text(controller) == "DONE 1.9 s"
+    assert not controller.is_busy
+
+
+def test_after_the_end_it_can_be_gone_back_into() -> None:
+    controller, clock = begun(streams.diverged_run())
+    clock.now += 100
+    controller.drain()
+    assert controller.state is RunState.DONE
+    assert controller.player is not None
+    controller.player.step(-1)
+    controller.drain()
+    assert controller.state is RunState.PAUSED
+    assert ids_of(controller)[0] < 400
+    controller.pause()
+    clock.now += 100
+    controller.drain()
+    assert controller.state is RunState.DONE
+    assert ids_of(controller) == [400, 400]
+
+
+def test_run_plays_the_run_again_from_its_start() -> None:
+    controller, clock = begun(streams.diverged_run())
+    clock.now += 100
+    controller.drain()
+    controller.run()
+    controller.drain()
+    assert controller.record is not None
+    assert controller.record.finished is None
+    clock.now += 100
+    controller.drain()
+    assert ids_of(controller) == [400, 400]
+    assert len(controller.runs) == 1
+
+
+def test_a_trace_that_was_cut_off_ends_with_what_there_is() -> None:
+    controller, clock = begun(streams.until(streams.diverged_run(), 60))
+    clock.now += 100
+    controller.drain()
+    changes = controller.drain()
+    assert changes.notices == [("warning", "The trace ends here, inside a run.")]
+    assert controller.state is RunState.CANCELLED
+    assert not controller.is_busy
+    assert controller.drain().notices == []
+    assert controller.can_slow
+
+
+def suite_trace() -> list[Event]:
+    head = ("s1", "matrix", ("split direct", "invariant prefix"))
+    return [
+        SuiteStarted("", -1, 0, *head),  # type: ignore[arg-type]
+        *streams.of_suite(streams.diverged_run(), "s1", "split", 0),
+        *streams.of_suite(streams.identical_run(), "s1", "invariant", 0),
+        SuiteFinished("", -1, 10**10, *head),  # type: ignore[arg-type]
+    ]
+
+
+def test_a_trace_with_a_suite_fills_it_and_can_be_gone_back_into() -> None:
+    controller, clock = begun(suite_trace())
+    clock.now += 100
+    controller.drain()
+    assert [len(suite.runs) for suite in controller.suites.values()] == [2]
+    assert controller.player is not None
+    controller.player.step(-5)
+    controller.drain()
+    suite = controller.suites["matrix"]
+    assert len(suite.runs) == 2
+    assert not suite.is_over
+    controller.pause()
+    clock.now += 100
+    controller.drain()
+    assert controller.suites["matrix"].is_over
+    assert len(controller.suites["matrix"].runs) == 2
+    assert len(controller.runs) == 2
+
+
+@pytest.mark.parametrize("events", [streams.diverged_run(), suite_trace()], ids=["run", "suite"])
+async def test_every_screen_is_driven_by_a_trace(events: list[Event]) -> None:
+    controller, clock = replayed(events)
+    app: Ds4App = make_app(controller)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await settle(pilot, lambda: controller.state is RunState.PREFILL)
+        clock.now += 0.3
+        await settle(pilot)
+        for key in "7654321":
+            await pilot.press(key)
+            clock.now += 0.1
+            await settle(pilot)
+            assert key == app.instrument.KEY
+        await pilot.press("right_parenthesis", "left_parenthesis", "number_sign", "9", "enter")
+        await settle(pilot)
+        assert controller.player is not None
+        assert controller.player.is_paused
+        await pilot.press("space", "greater_than_sign")
+        clock.now += 200
+        await settle(pilot, lambda: not controller.is_busy)
+        for key in "1234567":
+            await pilot.press(key)
+            await settle(pilot)
+        finished = [run for run in controller.runs if run.finished is not None]
+        assert len(finished) == sum(isinstance(event, RunFinished) for event in events)
+        assert not app.can("prompt")
+        assert not app.can("run_all")

@@ -1,0 +1,174 @@
+"""What `Y` and `e` write: one report for command and key, safe to print, with all it needs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ds4tui import cli, exports, options, report
+from ds4tui.exports import document_of, report_of, transcript, write_run
+from ds4tui.report_markdown import command, markdown, quoted
+from ds4tui.run_record import RunRecord
+from ds4tui.run_state import RunState
+from engine.events import Event, RunStarted, TokenText
+from engine.text import visible
+from engine.trace import read_trace
+from tests.ds4tui import streams
+from tests.ds4tui.harness import make_app, make_controller, settle
+
+HOSTILE = "a[bold]`x`|\x1b[2J\u202e'$(id)\n# head"
+
+
+def record_of(events: list[Event]) -> RunRecord:
+    record = RunRecord()
+    for event in events:
+        record.feed(event)
+    return record
+
+
+def hostile_run() -> list[Event]:
+    out: list[Event] = []
+    for event in streams.diverged_run():
+        if isinstance(event, RunStarted):
+            event = replace(event, prompt=HOSTILE)
+        if isinstance(event, TokenText):
+            event = replace(event, entries=tuple((n, b"\x1b]0;x\x07|") for n, _ in event.entries))
+        out.append(event)
+    return out
+
+
+def complete(events: list[Event]) -> list[Event]:
+    """The scripted run with every setting that an engine announces."""
+    more = (("ignore_eos", "true"), ("no_repeat", "8"), ("device", "cpu"), ("threads", "1"))
+    more += (("context", "4096"), ("seed", "0"), ("markov", "true"), ("kv_rounding", "fp8"))
+    return [
+        replace(event, settings=(*event.settings, *more))
+        if isinstance(event, RunStarted)
+        else event
+        for event in events
+    ]
+
+
+def test_a_report_holds_what_a_maintainer_needs() -> None:
+    record = record_of(complete(streams.diverged_run()))
+    text = report_of(record)
+    assert text is not None
+    for part in (
+        "DIVERGED at 163",
+        "near-tie, margin 0.012 = 1.5 ulp F16",
+        "first drift at 3, layer 2 frontier\\_kv, max abs 3.1e-05, 160 tokens before",
+        "| direct | 46+9 | 26 | 20 | 16 | 12 | 18 | 2.71 |",
+        "Prompt ids (18): 0 3 900",
+        "sha256 " + record.started.files[0].sha256 if record.started else "",
+        "| device | cpu |",
+        "different work",
+        "ds4tui ab",
+        "--no-repeat 8",
+    ):
+        assert part in text, part
+    document = document_of(record)
+    assert document is not None
+    assert text == markdown([document]), "the key and ab --report write the same"
+
+
+def test_a_report_on_hostile_text_is_safe_to_print() -> None:
+    text = report_of(record_of(complete(hostile_run())))
+    assert text is not None
+    assert text == visible(text)
+    assert "\\[bold\\]" in text
+    assert "\n# head" not in text
+
+
+def test_the_command_reproduces_the_run(tmp_path: Path) -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    document["model"]["path"] = document["drafter"]["path"] = "x y.gguf"
+    words = shlex.split(command(document))
+    assert words[:2] == ["ds4tui", "ab"]
+    args = cli._ab_parser().parse_args(words[2:])
+    assert args.prompt == streams.PROMPT
+    assert (args.commit, args.confidence, args.max_tokens) == (["direct"], "0.9", "400")
+    assert args.ignore_eos
+    settings = options.run_settings(args, options.dspark_arms(args, args.arm, True))
+    assert settings.no_repeat == 8
+    assert settings.dspark[0].draft_max == 5
+
+
+def test_several_arms_come_as_arm_options() -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    second = {**document["arms"][1], "commit": "prefix", "confidence": 0.3, "draft_max": None}
+    document["arms"].append(second)
+    text = command(document)
+    assert "--arm commit=direct,confidence=0.9,draft-max=5" in text
+    assert "--arm commit=prefix,confidence=0.3" in text
+
+
+@pytest.mark.parametrize("word", [HOSTILE, "plain", "it's", "\udce2x", "tab\there", "🙂 \\n"])
+def test_a_quoted_word_is_that_word_in_a_shell(word: str) -> None:
+    line = quoted(word)
+    assert visible(line, keep="") == line
+    script = f"printf %s {line}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    assert done.stdout == word.encode("utf-8", "surrogateescape")
+
+
+def test_what_the_command_leaves_out_is_said() -> None:
+    run = report.RunEvents.of(complete(streams.diverged_run()))
+    run.started = replace(run.started, cached=7)
+    run.changes = [{"arm": 1, "cycle": 9, "settings": {"commit": "prefix"}}]
+    text = markdown([report.ab_document([run])])
+    assert "A follow-up turn" in text
+    assert "commit prefix at cycle 9" in text
+
+
+def test_no_report_before_the_end() -> None:
+    assert report_of(record_of(streams.until(streams.diverged_run(), 50))) is None
+    assert report_of(record_of(streams.failed_run())) is None
+
+
+def test_an_export_is_a_transcript_a_trace_figures_and_a_picture(tmp_path: Path) -> None:
+    record = record_of(complete(hostile_run()))
+    paths = {path.suffix: path for path in write_run(record, "<svg/>", "play")}
+    assert set(paths) == {".txt", ".jsonl", ".json", ".svg"}
+    assert read_trace(str(paths[".jsonl"])) == list(record.events)
+    assert json.loads(paths[".json"].read_text())["schema"] == report.SCHEMA
+    text = paths[".txt"].read_text(encoding="utf-8")
+    assert text == transcript(record) == visible(text)
+
+
+async def test_keys_write_report_and_export(tmp_path: Path) -> None:
+    controller = make_controller(complete(streams.diverged_run()))
+    app = make_app(controller)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: controller.state is RunState.DONE)
+        await pilot.press("Y", "e")
+        await settle(pilot, lambda: len(app._notifications) == 2)
+        names = {path.name for path in exports.exports_folder().iterdir()}
+        assert "run-run-1-report.md" in names
+        assert "run-run-1-play.svg" in names
+        assert app.clipboard.startswith("# ds4tui ab")
+        notes = [note.message for note in app._notifications]
+        assert notes[0].startswith("copied the report, ")
+        assert "run-run-1-events.jsonl" in notes[1]
+
+
+async def test_a_full_disk_is_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ds4tui.app.write_run", full)
+    controller = make_controller(streams.diverged_run())
+    app = make_app(controller)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: controller.state is RunState.DONE)
+        await pilot.press("e")
+        await settle(pilot, lambda: bool(app._notifications))
+        assert "No space left on device" in next(iter(app._notifications)).message

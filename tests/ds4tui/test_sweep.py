@@ -1,0 +1,206 @@
+"""A sweep's table from its events: pace, identical work, intervals, the best range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from ds4tui.run_record import RunRecord
+from ds4tui.suite_record import SuiteRecord
+from ds4tui.sweep_compare import compare
+from ds4tui.sweep_rows import (
+    SweepFigures,
+    SweepRow,
+    SweepTable,
+    axis_of,
+    best_range,
+    value_of,
+    works,
+)
+from engine.events import Event, SuiteFinished, SuiteStarted
+from engine.stats import Speedup
+from tests.ds4tui.sweeps import BLOCKS, CYCLES, SweepScript, stopped, sweep
+
+
+def record_of(events: Sequence[Event]) -> SuiteRecord:
+    suite = None
+    runs: dict[str, RunRecord] = {}
+    for event in events:
+        match event:
+            case SuiteStarted():
+                suite = SuiteRecord(event)
+            case SuiteFinished():
+                assert suite is not None
+                suite.is_over = True
+            case _:
+                runs.setdefault(event.run_id, RunRecord()).feed(event)
+    assert suite is not None
+    suite.runs.extend(runs.values())
+    return suite
+
+
+def table_of(events: Sequence[Event], default: float | None = 0.9) -> SweepTable:
+    return SweepFigures().table(record_of(events), default)
+
+
+def test_names_of_cells() -> None:
+    assert axis_of(("strict", "block 3")) == "block"
+    assert axis_of(("strict",)) == "confidence"
+    assert (value_of("confidence 0.5"), value_of("strict")) == (0.5, None)
+
+
+def test_every_row_by_hand() -> None:
+    script = SweepScript(
+        groups=(("confidence 0.5", "strict"),), tokens=61, plain_ms=2.0, noise=0.0,
+        cycles={"confidence 0.5": (3.0, 3, 2, 4.0), "strict": (1.0, 0, 0, 2.5)},
+    )  # fmt: skip
+    table = table_of(sweep(script), 0.5)
+    plain, strict, half = table.rows
+    assert (table.runs_done, table.runs, table.is_over) == (1, 1, True)
+    assert (table.prompts, table.tokens) == (1, 61)
+    assert plain.tokens_per_s == pytest.approx(500)
+    assert (plain.cycle_ms, plain.speedup) == (pytest.approx(2.0), None)
+    # Twenty cycles of three tokens in 4 ms each; three drafts proposed and two accepted.
+    assert (half.cycles, half.proposed, half.accepted) == (20, 60, 40)
+    assert (half.depth, half.drafts_per_cycle) == (3.0, 3.0)
+    assert half.accept_rate == pytest.approx(2 / 3)
+    assert half.tokens_per_s == pytest.approx(750)
+    assert half.speedup is not None
+    assert half.speedup.value == pytest.approx(1.5)
+    assert (half.no_draft, strict.no_draft) == (0.0, 1.0)
+    assert strict.tokens_per_s == pytest.approx(400)
+    assert plain.ids == strict.ids == half.ids
+    assert table.best is not None
+    assert (table.best.low, table.best.high, table.best.fastest) == (0.5, 0.5, half)
+
+
+def test_what_the_machine_did_between_runs_is_in_no_row() -> None:
+    still = table_of(sweep(SweepScript(noise=0.0)))
+    slowed = table_of(sweep(SweepScript(noise=0.0, pace=(1.0, 2.0))))
+    for before, after in zip(still.values, slowed.values, strict=True):
+        assert before.speedup is not None
+        assert after.speedup is not None
+        assert after.speedup.value == pytest.approx(before.speedup.value, rel=1e-6)
+    ranked = sorted(slowed.values, key=lambda row: row.tokens_per_s or 0)
+    assert [row.name for row in ranked] == [
+        row.name for row in sorted(still.values, key=lambda row: row.tokens_per_s or 0)
+    ]
+
+
+def test_rows_of_different_runs_are_compared_at_one_pace() -> None:
+    found = works(record_of(sweep(SweepScript(noise=0.0, pace=(1.0, 2.0)))))
+    ratio = compare(found["confidence 0.7"], found["confidence 0.5"])
+    assert ratio is not None
+    (_, _, _, slow), (_, _, _, fast) = CYCLES["confidence 0.5"], CYCLES["confidence 0.7"]
+    expected = (2.94 / fast) / (3.05 / slow)
+    assert ratio.value == pytest.approx(expected, rel=0.02)
+
+
+def test_ranked_by_rate_never_by_acceptance() -> None:
+    table = table_of(sweep())
+    assert table.best is not None
+    rates = {row.name: row.accept_rate or 0 for row in table.values}
+    assert table.best.fastest.name != max(rates, key=lambda name: rates[name])
+    assert table.best.fastest.tokens_per_s == max(row.tokens_per_s or 0 for row in table.values)
+
+
+def test_the_best_is_a_range_when_its_neighbours_are_not_resolved() -> None:
+    table = table_of(sweep(SweepScript(noise=0.05)))
+    assert table.best is not None
+    assert table.best.low < table.best.high
+    assert table.best.has(table.best.fastest.value)
+    assert not table.best.has(0.99)
+    assert not table.best.has(0.0)
+
+
+def row(value: float, rate: float, **more: object) -> SweepRow:
+    speed = Speedup(rate / 400, rate / 405, rate / 395)
+    made = SweepRow(f"confidence {value:g}", value, "done", 1, tokens_per_s=rate, speedup=speed)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_the_range_ends_at_the_first_neighbour_that_is_slower() -> None:
+    rows = [row(0, 500), row(0.3, 598), row(0.5, 550), row(0.7, 600), row(0.9, 597)]
+
+    def faster(one: SweepRow, other: SweepRow) -> Speedup:
+        value = (one.tokens_per_s or 0) / (other.tokens_per_s or 1)
+        return Speedup(value, value - 0.01, value + 0.01)
+
+    found = best_range(rows, faster, 0.3)
+    assert found is not None
+    # 0.3 is as fast as the fastest, but the slower 0.5 lies between.
+    assert (found.low, found.high, found.fastest.value) == (0.7, 0.9, 0.7)
+    assert found.default is not None
+    assert found.default.value == pytest.approx(598 / 600)
+    assert best_range([], faster, None) is None
+
+
+def test_other_ids_give_no_speedup_and_no_rank() -> None:
+    script = SweepScript(differs={"confidence 0.8": 40, "confidence 0": 12}, prompts=2)
+    table = table_of(sweep(script))
+    assert [each.name for each in table.different] == ["confidence 0", "confidence 0.8"]
+    odd = table.row("confidence 0.8")
+    assert odd is not None
+    assert odd.differs == ((0, 40), (1, 40))
+    assert odd.speedup is None
+    assert odd.half is None
+    assert odd.tokens_per_s is not None
+    same = table.row("confidence 0.9")
+    assert same is not None
+    assert odd.ids != same.ids
+    assert table.best is not None
+    assert table.best.fastest.name not in ("confidence 0.8", "confidence 0")
+
+
+def test_a_row_grows_while_its_run_goes_on() -> None:
+    table = table_of(sweep(until_run=1))
+    assert (table.runs_done, table.is_over) == (1, False)
+    states = {each.name: each.state for each in table.rows}
+    assert states["confidence 0.5"] == "done"
+    assert states["confidence 0.7"] == "running"
+    half = table.row("confidence 0.7")
+    assert half is not None
+    assert half.tokens_per_s is not None
+    assert (half.runs, half.speedup) == (0, None)
+
+
+def test_a_stopped_sweep_keeps_what_it_has() -> None:
+    table = table_of(stopped())
+    assert table.is_over
+    assert {each.name for each in table.rows if each.state == "queued"} == {
+        f"confidence {value:g}" for value in (0.3, 0.7, 0.8, 0.95, 0.99)
+    }
+    assert table.best is not None
+
+
+def test_repeats_and_prompts_are_pooled() -> None:
+    table = table_of(sweep(SweepScript(prompts=2, repeats=3, tokens=80)))
+    assert {each.runs for each in table.rows if each.name != "plain"} == {6}
+    (plain, *_) = table.rows
+    assert plain.runs == 12
+    assert table.prompts == 2
+
+
+def test_plain_that_disagrees_with_itself_is_named() -> None:
+    suite = record_of(sweep())
+    assert SweepFigures().table(suite, None).disagrees is None
+    suite.runs[1].arms[0].tally.ids[5] += 1
+    assert SweepFigures().table(suite, None).disagrees == 0
+
+
+def test_block_lengths() -> None:
+    table = table_of(sweep(SweepScript(groups=BLOCKS)), 5)
+    assert table.axis == "block"
+    assert [each.value for each in table.values] == [1, 2, 3, 4, 5]
+    assert table.best is not None
+
+
+def test_intervals_are_made_once() -> None:
+    figures = SweepFigures()
+    suite = record_of(sweep())
+    first = figures.table(suite, 0.9)
+    known = dict(figures.intervals._known)
+    assert figures.table(suite, 0.9) == first
+    assert figures.intervals._known == known
