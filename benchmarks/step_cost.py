@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import kernels
+import kernels.experts as experts_module
 from engine import model as model_module
 from engine.config import ModelConfig
 from engine.costs import in_turns, quartiles, timed
@@ -34,9 +35,10 @@ OPS = {
     "embed": "head",
     "hc_pre": "hc",
     "hc_post": "hc",
+    "hc_turn": "hc",
     "stream_mean": "hc",
     "qkv": "qkv",
-    "compress": "compressor",
+    "compress_layer": "compressor",
     "select_rows": "indexer",
     "key_spans": "attention",
     "attention": "attention",
@@ -74,25 +76,26 @@ def load(arguments: argparse.Namespace) -> tuple[Model, Drafter]:
 @contextmanager
 def profiled(totals: dict[str, float]) -> Iterator[None]:
     """Add up the time spent in each op class of `engine.model`."""
-    saved = {name: getattr(model_module, name) for name in [*OPS, "mix_experts"]}
+    saved = {(model_module, name): getattr(model_module, name) for name in OPS}
+    saved[experts_module, "mix_experts"] = experts_module.mix_experts
 
     def watched(name: str, function: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object) -> object:
+        def call(*arguments: object, **more: object) -> object:
             start = time.perf_counter_ns()
-            result = function(*arguments)
+            result = function(*arguments, **more)
             kind = OPS.get(name) or ("shared" if arguments[6] else "experts")
             totals[kind] = totals.get(kind, 0) + (time.perf_counter_ns() - start) / 1e3
             return result
 
         return call
 
-    for name, function in saved.items():
-        setattr(model_module, name, watched(name, function))
+    for (module, name), function in saved.items():
+        setattr(module, name, watched(name, function))
     try:
         yield
     finally:
-        for name, function in saved.items():
-            setattr(model_module, name, function)
+        for (module, name), function in saved.items():
+            setattr(module, name, function)
 
 
 def measure(arguments: argparse.Namespace) -> None:

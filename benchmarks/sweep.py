@@ -42,6 +42,8 @@ CELLS: tuple[tuple[Numerics, Policy, tuple[float, ...]], ...] = (
 ARMS_AT_ONCE = 6
 """Arms of one run: more of them would push each other's states out of the caches."""
 PLAIN = "plain"
+PAUSED = -1
+"""In place of the number proposed: a step of a pause, for which nothing was drafted."""
 
 
 @dataclass
@@ -112,7 +114,8 @@ def _take(engine: Engine, request: RunRequest, prompt: str, names: list[str], fo
                 if event.sources != ("prefill",):
                     arms[event.arm].rounds[-1].append(event.time)
             case CycleFinished():
-                arms[event.arm].proposed.append(event.proposed)
+                paused = event.clip == "pause"
+                arms[event.arm].proposed.append(PAUSED if paused else event.proposed)
                 arms[event.arm].depths.append(event.depth)
             case _:
                 pass
@@ -124,6 +127,7 @@ class Line:
 
     name: str
     depth: float
+    paused: float
     per_cycle: float
     accept_rate: float
     seen: float
@@ -143,13 +147,15 @@ def line(runs: Runs, name: str, plain: str) -> Line:
     rounds = range(len(arms[0].rounds))
     ratios = [p.best / a.best for p, a in zip(plains, arms, strict=True)]
     seen = [sum(p.seen(r) for p in plains) / sum(a.seen(r) for a in arms) for r in rounds]
-    cycles = sum(len(a.depths) for a in arms)
-    proposed = sum(sum(a.proposed) for a in arms)
-    tokens = sum(sum(a.depths) for a in arms)
+    paused = sum(a.proposed.count(PAUSED) for a in arms)
+    cycles = sum(len(a.depths) for a in arms) - paused
+    proposed = sum(sum(a.proposed) for a in arms) - PAUSED * paused
+    tokens = sum(sum(a.depths) for a in arms) - paused
     accepted = tokens - cycles
     return Line(
         name,
         tokens / cycles,
+        paused / (tokens + paused),
         proposed / cycles,
         accepted / proposed if proposed else 0.0,
         statistics.median(seen),
@@ -173,14 +179,16 @@ def lines(runs: Runs, arms: Sequence[Knobs]) -> list[Line]:
 def table(found: Iterable[Line]) -> list[str]:
     """Markdown of some lines."""
     out = head(
-        "threshold", "depth", "proposed a cycle", "accepted", "speed-up, fastest steps",
-        "as seen", "worst prompt", "prompts slower than plain", "ids as plain's", "sha256",
+        "threshold", "depth", "tokens in pauses", "proposed a cycle", "accepted",
+        "speed-up, fastest steps", "as seen", "worst prompt", "prompts slower than plain",
+        "ids as plain's", "sha256",
     )  # fmt: skip
     for one in found:
         out.append(
             row(
                 one.name,
                 f"{one.depth:.2f}",
+                f"{one.paused:.2f}",
                 f"{one.per_cycle:.2f}",
                 f"{one.accept_rate:.2f}",
                 f"{one.best:.2f}",
@@ -222,7 +230,7 @@ def cycle_table(runs: Runs) -> list[str]:
         depth = statistics.fmean(depths[proposed])
         out.append(
             row(
-                proposed,
+                "pause" if proposed == PAUSED else proposed,
                 len(depths[proposed]),
                 *(f"{part:.2f}" for part in parts),
                 f"{sum(parts):.2f}",
