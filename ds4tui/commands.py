@@ -20,6 +20,7 @@ COMMANDS = (
     ("step_back", "replay: Step a cycle back"),
     ("seek", "replay: Go to index"),
     ("prompt", "prompt: Edit prompt and switches"),
+    ("follow_up", "prompt: Write next turn of conversation"),
     ("next_prompt", "prompt: Run next of the set"),
     ("previous_prompt", "prompt: Run previous of the set"),
     ("run_all", "run: Run the whole set"),

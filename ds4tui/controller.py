@@ -224,6 +224,19 @@ class Controller:
             self.start()
 
     @property
+    def can_follow_up(self) -> bool:
+        """There is a conversation that can go on: a run has ended and shows tokens."""
+        newest = self.newest
+        ended = newest is not None and newest.finished is not None and self.kept is newest
+        return ended and self.can_begin and newest is not None and bool(newest.arms[0].ids)
+
+    def follow_up(self, prompt: Prompt) -> None:
+        """Run the next turn of the newest run's conversation; `r` still runs its first one."""
+        if self.can_follow_up:
+            self.history = [*self.history, prompt.text][-HISTORY:]
+            self._send_run(prompt)
+
+    @property
     def can_begin(self) -> bool:
         """The engine is loaded and idle."""
         alive = self._link is not None and self._link.is_alive
@@ -277,16 +290,18 @@ class Controller:
         self.state = RunState.PREFILL
         self.steps.pop("prefill", None)
 
-    def _send_run(self) -> None:
+    def _send_run(self, turn: Prompt | None = None) -> None:
+        """Start the prompt's run, or a further turn of the conversation."""
         assert self._link is not None
         self._wants_run = False
         if self.is_busy:
             self._link.send(Cancel())
         self._begin()
-        at = self.prompt_index
+        at = self.prompt_index if turn is None else None
         request = RunRequest(
-            prompt=self.prompt,
+            prompt=turn or self.prompt,
             settings=self.settings,
+            follow_up=turn is not None,
             prompt_index=at or 0,
             category=self.prompts[at].category if at is not None else "",
         )

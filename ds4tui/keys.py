@@ -16,7 +16,7 @@ from engine.errors import Ds4Error
 GROUPS = (
     (
         "run",
-        "run pause escape slow slower faster step_back step seek prompt "
+        "run pause escape slow slower faster step_back step seek prompt follow_up "
         "next_prompt previous_prompt run_all all_cells",
     ),
     (

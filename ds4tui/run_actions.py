@@ -6,6 +6,7 @@ screens.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import App
@@ -29,6 +30,7 @@ class RunActions(App[int]):
         Binding("space", "pause", "Pause or resume", id="pause"),
         Binding("escape", "escape", "Stop, else close, else go to screen 1", id="escape"),
         Binding("i", "prompt", "Edit the prompt and its switches", id="prompt"),
+        Binding("I", "follow_up", "Next turn of the conversation", id="follow_up"),
         Binding("right_square_bracket", "choose(1)", "Run the next prompt", id="next_prompt"),
         Binding("left_square_bracket", "choose(-1)", "Run the one before", id="previous_prompt"),
         Binding("p", "turn('policy', 1)", "Commit policy, also of a run", id="policy"),
@@ -79,6 +81,8 @@ class RunActions(App[int]):
                 return controller.can_run_suite and self._can_draft and bool(controller.prompt.text)
             case "prompt":
                 return bool(controller.choices.numerics)
+            case "follow_up":
+                return bool(controller.choices.numerics) and controller.can_follow_up
             case "choose":
                 return self.instrument.can_choose()
             case "turn":
@@ -145,6 +149,18 @@ class RunActions(App[int]):
 
         editor = PromptEditor(controller.prompt, controller.history, controller.render)
         self.push_screen(editor, edited)
+
+    def action_follow_up(self) -> None:
+        """Write the next turn of the conversation; every arm evaluates only what is new."""
+        controller = self.controller
+
+        def edited(prompt: Prompt | None) -> None:
+            if prompt is not None:
+                controller.follow_up(prompt)
+                self._after()
+
+        blank = replace(controller.prompt, text="", system="")
+        self.push_screen(PromptEditor(blank, controller.history, None), edited)
 
     def action_choose(self, step: int) -> None:
         """Run another prompt of the set."""

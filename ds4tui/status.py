@@ -75,8 +75,9 @@ def _seconds(record: RunRecord | None) -> str:
 def prompt_text(controller: Controller) -> str:
     """The prompt of the run shown, on one line."""
     record = controller.record
-    text = record.started.prompt if record and record.started else controller.prompt.text
-    return drawable_line(text)
+    started = record.started if record else None
+    text = drawable_line(started.prompt if started else controller.prompt.text)
+    return f"(after {started.cached} ids) {text}" if started and started.cached else text
 
 
 def shown_settings(controller: Controller, model: str) -> Shown:

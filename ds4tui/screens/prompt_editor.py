@@ -71,7 +71,8 @@ class PromptEditor(ModalScreen[Prompt | None]):
     Args:
         prompt: what to start from.
         history: earlier prompts, the newest last.
-        render: asks for the ids of a prompt; the answer comes by `show_rendered`.
+        render: asks for the ids of a prompt; the answer comes by `show_rendered`. None for a
+            further turn, whose ids depend on the conversation before it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -79,7 +80,7 @@ class PromptEditor(ModalScreen[Prompt | None]):
     ]
 
     def __init__(
-        self, prompt: Prompt, history: Sequence[str], render: Callable[[Prompt], None]
+        self, prompt: Prompt, history: Sequence[str], render: Callable[[Prompt], None] | None
     ) -> None:
         super().__init__()
         self.start = prompt
@@ -106,7 +107,7 @@ class PromptEditor(ModalScreen[Prompt | None]):
     def on_mount(self) -> None:
         """Put the cursor behind the text and ask for its ids."""
         panel = self.query_one("#panel")
-        panel.border_title = Content("prompt")
+        panel.border_title = Content("prompt" if self.ask else "next turn of this conversation")
         keys = "enter runs · escape leaves · up history · tab next field · ctrl+j new line"
         panel.border_subtitle = Content(keys)
         text = self.query_one(PromptText)
@@ -139,7 +140,7 @@ class PromptEditor(ModalScreen[Prompt | None]):
 
     def _ask(self) -> None:
         prompt = self.prompt
-        if prompt.text:
+        if prompt.text and self.ask is not None:
             self.ask(prompt)
         else:
             self.query_one("#ids", Static).update("")

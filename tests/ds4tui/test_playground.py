@@ -586,3 +586,32 @@ async def test_quit_closes_the_engine() -> None:
         await pilot.press("q")
     assert session.link.closed
     assert session.app.return_code == 0
+
+
+async def test_a_follow_up_is_a_further_turn_and_r_still_runs_the_first() -> None:
+    link = FakeLink((READY,), streams.diverged_run())
+    app = make_app(make_controller(link=link))
+    async with app.run_test(size=SMALL) as pilot:
+        assert not app.can("follow_up")
+        await settle(pilot, lambda: app.controller.state is RunState.DONE)
+        first = app.controller.prompt
+        await pilot.press("I", *"why", "enter")
+        await settle(pilot)
+        asked = link.commands[-1]
+        assert isinstance(asked, Run)
+        assert asked.request.follow_up
+        assert (asked.request.prompt.text, asked.request.prompt.chat) == ("why", first.chat)
+        assert app.controller.history[-1] == "why"
+        assert not app.can("follow_up")
+        turn = [
+            replace(event, cached=30, prompt="why") if isinstance(event, RunStarted) else event
+            for event in streams.renamed(streams.identical_run(), "run-2")
+        ]
+        link.waiting += turn
+        await settle(pilot, lambda: app.controller.state is RunState.DONE)
+        assert "(after 30 ids) why" in text_of(app.instrument.query_one(PromptBar).rows()[0])
+        await pilot.press("r")
+        again = link.commands[-1]
+        assert isinstance(again, Run)
+        assert not again.request.follow_up
+        assert again.request.prompt == first
