@@ -16,8 +16,9 @@ def title(record: RunRecord, index: int) -> str:
 
 
 def rows(record: RunRecord, index: int, width: int) -> list[Row]:
-    """Top 5 of each arm side by side, then the cycle."""
-    arms = record.arms[:2]
+    """Top 5 of plain and of the arm shown beside it, then that arm's cycle."""
+    beside = record.shown_arm
+    arms = [arm for at, arm in enumerate(record.arms) if at in (0, beside)]
     column = (width - 3) // max(1, len(arms))
     blocks = [_arm(record, arm, index, column) for arm in arms]
     height = max((len(block) for block in blocks), default=0)
@@ -27,7 +28,7 @@ def rows(record: RunRecord, index: int, width: int) -> list[Row]:
         for block in blocks:
             row += [("   ", "")] * bool(row) + fit(block[at] if at < len(block) else [], column)
         out.append(row)
-    dspark = record.dspark
+    dspark = arms[-1] if arms and arms[-1].info.kind == "dspark" else None
     cycle = dspark.cycle_of(index) if dspark is not None else None
     if cycle is not None and dspark is not None and index < len(dspark.ids):
         out += [[], *_cycle(record, cycle, width)]

@@ -58,7 +58,8 @@ def _chunk_kernel(
     else:
         index = (chunk - RING_CHUNKS) * KEYS + j
         real = index < limit
-        picked = tl.load(selected + row * choices + index, mask=real & chosen, other=0)
+        listed = index < tl.maximum(count, 0)
+        picked = tl.load(selected + row * choices + index, mask=listed, other=0)
         index = tl.where(chosen, picked.to(tl.int64), index.to(tl.int64))
         keys = extra + index[:, None] * width + d[None, :]
     if tl.max(real.to(tl.int32), 0) > 0:

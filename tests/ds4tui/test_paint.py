@@ -12,7 +12,7 @@ from ds4tui.paint import bars, depth, numbers, panes, rates, token_card
 from ds4tui.paint import ledger as ledger_rows
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, crop, fit, spread, text_of, width_of
-from engine.events import RunFailed
+from engine.events import RunFailed, RunStarted
 from tests.ds4tui import streams
 
 
@@ -228,6 +228,21 @@ def test_token_card() -> None:
     assert any("4 proposed, 3 accepted, depth 4" in row for row in rows)
     assert all(len(row) <= 74 for row in rows)
     assert token_card.title(DIVERGED, 163) == "#163, pos 181"
+
+
+def test_token_card_of_the_arm_that_is_shown() -> None:
+    record = RunRecord()
+    for event in streams.diverged_run():
+        if isinstance(event, RunStarted):
+            third = replace(event.arms[1], name="strict", commit="strict")
+            event = replace(event, arms=(*event.arms, third))
+        record.feed(event)
+    assert '> " respond"' in texts(token_card.rows(record, 163, 74))[3]
+    record.choose(2)
+    rows = texts(token_card.rows(record, 163, 74))
+    assert "DSpark strict" in rows[0]
+    assert "no token yet" in rows[1]
+    assert not any("respond" in row and ">" in row.partition("respond")[0][-4:] for row in rows)
 
 
 def test_spans() -> None:
