@@ -18,7 +18,7 @@ from ds4tui.paint import economics as painted
 from ds4tui.paint import panes as pane_text
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
-from ds4tui.screens.instrument import Instrument
+from ds4tui.screens.boxed import Boxed
 from ds4tui.spans import Row
 from ds4tui.status import entries_of, load_steps
 from ds4tui.widgets.box import Box
@@ -35,7 +35,7 @@ ROOM = 32
 """Positions that a measurement leaves free at the end of the context."""
 
 
-class EconomicsScreen(Instrument):
+class EconomicsScreen(Boxed):
     """Four boxes about the run shown; one at a time in a small terminal."""
 
     KEY: ClassVar[str] = "5"
@@ -266,32 +266,13 @@ class EconomicsScreen(Instrument):
         )
 
     def _choose(self, chosen: Box) -> None:
-        for box in self.query(Box):
-            box.set_class(box is chosen, "-chosen")
+        self.choose_box(chosen)
         self.call_after_refresh(chosen.focus)
 
     def on_mount(self) -> None:
         """A small terminal begins with the answer."""
         super().on_mount()
         self._choose(self.query_one("#economics-pays", Box))
-
-    def on_descendant_focus(self) -> None:
-        """What has the focus is what a small terminal shows."""
-        if isinstance(self.focused, Box):
-            for box in self.query(Box):
-                box.set_class(box is self.focused, "-chosen")
-
-    def action_maximise(self) -> None:
-        """The focused box over all of the middle, or back."""
-        self.toggle_class("-max")
-        self.call_after_refresh(self.redraw)
-
-    def close_one(self) -> None:
-        """Restore what is maximised, else back to the playground."""
-        if self.has_class("-max"):
-            self.action_maximise()
-        else:
-            super().close_one()
 
     def action_row(self, step: int) -> None:
         """The cursor to the next length of the verify, or the one before."""

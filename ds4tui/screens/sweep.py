@@ -16,7 +16,7 @@ from ds4tui.paint import sweep as painted
 from ds4tui.paint import sweep_chart
 from ds4tui.paint.bars import Shown
 from ds4tui.run_state import RunState
-from ds4tui.screens.instrument import Instrument
+from ds4tui.screens.boxed import Boxed
 from ds4tui.screens.set_chooser import Chosen, SetChooser
 from ds4tui.spans import Row
 from ds4tui.status import entries_of, load_steps
@@ -29,7 +29,7 @@ from engine.errors import Ds4Error
 REPEATS_OF_SET = 3
 
 
-class SweepScreen(Instrument):
+class SweepScreen(Boxed):
     """Chart and table of a sweep; both are drawn from its events alone."""
 
     KEY: ClassVar[str] = "6"
@@ -310,23 +310,6 @@ class SweepScreen(Instrument):
         """One more value for the next sweep."""
         self.sheet.add()
         self.redraw()
-
-    def on_descendant_focus(self) -> None:
-        """What has the focus is what is maximised."""
-        for box in self.query(Box):
-            box.set_class(box is self.focused, "-chosen")
-
-    def action_maximise(self) -> None:
-        """The focused box over all of the middle, or back."""
-        self.toggle_class("-max")
-        self.call_after_refresh(self.redraw)
-
-    def close_one(self) -> None:
-        """Restore what is maximised, else back to the playground."""
-        if self.has_class("-max"):
-            self.action_maximise()
-        else:
-            super().close_one()
 
     # The set, and files
 
