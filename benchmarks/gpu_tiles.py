@@ -114,7 +114,7 @@ def measure_experts(space: Workspace) -> None:
     ]
     own = expert_tiles("IQ2_XXS", "Q2_K")
     others = [
-        ExpertTiles(up, up._replace(stages=4), down, down._replace(stages=4), 2)
+        ExpertTiles(up, up._replace(stages=4), down, down._replace(stages=4))
         for up, down in (
             (Tile(64, 0, 1, 4, 3), Tile(64, 0, 1, 2, 3)),
             (Tile(128, 0, 1, 4, 3), Tile(64, 0, 1, 2, 3)),

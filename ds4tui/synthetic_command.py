@@ -198,8 +198,10 @@ def _print_kernels(console: Console, kernels: Sequence[Mapping[str, Any]]) -> No
     rest = kernels[MOST_KERNELS:]
     console.print(
         f"{sum(kernel['launches'] for kernel in kernels):.0f} launches, "
-        f"{sum(kernel['us'] for kernel in kernels) / 1e3:.2f} ms on the GPU, of which "
-        f"{sum(kernel['us'] for kernel in rest) / 1e3:.2f} in {len(rest)} kernels not listed"
+        f"{sum(kernel['us'] for kernel in kernels) / 1e3:.2f} ms in all, more than a decode takes: "
+        "kernels run beside each other and wait inside for the one before; "
+        f"{sum(kernel['us'] for kernel in rest) / 1e3:.2f} of it in {len(rest)} kernels not listed",
+        soft_wrap=True,
     )
 
 

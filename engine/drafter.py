@@ -149,7 +149,8 @@ class Drafter:
         block, drafts, confidences = self.block(context, anchor, position), [], []
         for row in range(self.block_size):
             confidences.append(block.confidence(row, anchor))
-            anchor = block.scores(row, anchor)[1]
+            best = block.best(row, anchor)
+            anchor = block.scores(row, anchor)[1] if best is None else best
             drafts.append(anchor)
         return tuple(drafts), tuple(confidences)
 

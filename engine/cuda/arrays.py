@@ -15,6 +15,7 @@ import torch
 
 from engine.arrays import Array
 from engine.cuda.rows import DeviceRows, staged
+from kernels.cuda.lanes import open_lanes
 
 Result = TypeVar("Result")
 
@@ -76,15 +77,16 @@ class DeviceArrays:
 
     def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Do `work`; capture it at the second call with a key, replay it from then on."""
-        if not self._graphs or key is None:
+        if key is None:  # looked at on the way, so in one line
             return work()
         found = self._captured.get(key)
         if found is None:
-            if key not in self._seen:  # compiles kernels and makes their scratch memory
-                self._seen.add(key)
-                return work()
+            if not self._graphs or key not in self._seen:
+                self._seen.add(key)  # compiles kernels and makes their scratch memory
+                with open_lanes(self.device):
+                    return work()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph), open_lanes(self.device):
                 result = work()
             found = self._captured[key] = (graph, result)
         found[0].replay()

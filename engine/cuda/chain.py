@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from kernels.cuda import lanes
 from kernels.head import head
 from kernels.markov import triton_kernel as markov
 from kernels.mode import DRAFT
@@ -31,9 +32,9 @@ class Chain:
         self.hidden = arrays.zeros((rows, drafter.model.config.dim))
         self.logits = arrays.empty((rows, vocab))
         self._scores = arrays.empty((rows, vocab))
-        self._row = arrays.empty((1, drafter.config.markov_rank))
+        self._rows = arrays.empty((rows, drafter.config.markov_rank))
         self._none = torch.full((rows, 1), -1, dtype=torch.int64, device=arrays.device)
-        self._values = arrays.empty((rows, 1))
+        self._values, self._plain_values = (arrays.empty((rows, 1)) for _ in range(2))
         # Per row: the chain's draft, the best without the Markov bias; then the confidences.
         self._drafts = arrays.zeros((rows, 1), "int64")
         self._plain = arrays.zeros((rows, 1), "int64")
@@ -46,19 +47,25 @@ class Chain:
         self.hidden = b.hidden
         output = drafter.model.weights.output
         head(b.hidden, w.norm, output, eps, self.logits, b.positions, DRAFT)
-        best_of(self.logits, self._none, self._plain, self._values)
+        lanes.ready(self.logits)
+        with lanes.aside(self.logits, lanes.ROWS):
+            best_of(self.logits, self._none, self._plain, self._plain_values)
         for i in range(rows):
             previous = b.ids[:1] if i == 0 else self._drafts[i - 1]
-            markov.markov_row(w.markov_embedding, previous, self._row)
-            if w.confidence is not None:
-                out = self._confidences[i : i + 1]
-                bias = w.config.confidence_bias
-                markov.estimate(b.hidden[i], self._row, w.confidence, bias, out)
-            markov.add_bias(self._row, w.markov_output, self.logits[i], self._scores[i])
+            row = self._rows[i : i + 1]
+            markov.markov_row(w.markov_embedding, previous, row)
+            lanes.ready(row)
+            with lanes.aside(row, lanes.SHARED):
+                if w.confidence is not None:
+                    out = self._confidences[i : i + 1]
+                    bias = w.config.confidence_bias
+                    markov.estimate(b.hidden[i], row, w.confidence, bias, out)
+            markov.add_bias(row, w.markov_output, self.logits[i], self._scores[i])
             best_of(
                 self._scores[i : i + 1], self._none[:1], self._drafts[i : i + 1],
                 self._values[i : i + 1],
             )  # fmt: skip
+        lanes.join()
         found = (self._drafts[:, 0], self._plain[:, 0], self._confidences.view(torch.int32).long())
         return torch.stack(found)
 

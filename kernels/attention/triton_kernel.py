@@ -11,13 +11,17 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.products import numerics, perturb
-from kernels.cuda.rows import rotate_row
+from kernels.cuda.rows import rotate_row, row_turns
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
+from kernels.packed.early import early, inputs_ready
 
 HEADS = 16
 """Heads of one program."""
+PIECE = 64
+"""Columns of a row that a warp multiplies by itself."""
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -40,11 +44,15 @@ def key_spans(positions: Any, window: int, ratio: int, spans: Any) -> None:
 def _chunk_kernel(
     q, ring, slots, extra, spans, selected, choices, counts, tops, totals, sums, heads, width,
     scale, RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, KEYS: tl.constexpr,
-    HEADS: tl.constexpr, WIDE: tl.constexpr, HALF: tl.constexpr,
+    HEADS: tl.constexpr, PIECES: tl.constexpr, WIDE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
+    """Scores, shares and weighted sum of one chunk of keys, for a group of heads.
+
+    HALF: on tensor cores, in PIECES of the width that a warp each takes.
+    """
+    inputs_ready()
     chunk, group, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = tl.arange(0, KEYS)
-    d = tl.arange(0, WIDE)
     first = tl.load(spans + row * 3)
     end = tl.load(spans + row * 3 + 1)
     limit = tl.load(spans + row * 3 + 2)
@@ -54,33 +62,41 @@ def _chunk_kernel(
     if chunk < RING_CHUNKS:
         position = first + chunk * KEYS + j
         real = position < end
-        keys = ring + (position % slots)[:, None] * width + d[None, :]
+        line = position.to(tl.int32) % slots
+        keys = ring
     else:
         index = (chunk - RING_CHUNKS) * KEYS + j
         real = index < limit
         listed = index < tl.maximum(count, 0)
         picked = tl.load(selected + row * choices + index, mask=listed, other=0)
-        index = tl.where(chosen, picked.to(tl.int64), index.to(tl.int64))
-        keys = extra + index[:, None] * width + d[None, :]
+        line = tl.where(chosen, picked, index)
+        keys = extra
     if tl.max(real.to(tl.int32), 0) > 0:
-        inside = (d < width)[None, :]
-        tile = tl.load(keys, mask=real[:, None] & inside, other=0.0)
         if HALF:
+            piece: tl.constexpr = WIDE // PIECES
+            p, i = tl.arange(0, PIECES), tl.arange(0, piece)
+            d = (p * piece)[:, None, None] + i[None, None, :]
             h = group * HEADS + tl.arange(0, HEADS)
-            at = q + (row * heads + h)[:, None] * width + d[None, :]
-            query = tl.load(at, mask=(h < heads)[:, None] & inside, other=0.0).to(tl.float16)
-            tile16 = tile.to(tl.float16)
-            scores = tl.dot(query, tl.trans(tile16)) * scale
+            at = q + (row * heads + h)[None, :, None] * width + d
+            query = tl.load(at, mask=(h < heads)[None, :, None] & (d < width), other=0.0)
+            at = keys + line.to(tl.int64)[None, :, None] * width + d
+            tile = tl.load(at, mask=real[None, :, None] & (d < width), other=0.0).to(tl.float16)
+            scores = tl.dot(query.to(tl.float16), tl.permute(tile, (0, 2, 1)))
+            scores = tl.sum(scores, 0) * scale
             scores = tl.where(real[None, :], scores, float("-inf"))
             top = tl.max(scores, 1)
             share = tl.exp(scores - top[:, None])
             place = (row * CHUNKS + chunk) * heads + h
             tl.store(tops + place, top, mask=h < heads)
             tl.store(totals + place, tl.sum(share, 1), mask=h < heads)
-            out = tl.dot(share.to(tl.float16), tile16)
-            at = sums + place[:, None] * width + d[None, :]
-            tl.store(at, out, mask=(h < heads)[:, None] & inside)
+            shares = tl.broadcast_to(share.to(tl.float16)[None, :, :], (PIECES, HEADS, KEYS))
+            out = tl.dot(shares, tile)
+            at = sums + place[None, :, None] * width + d
+            tl.store(at, out, mask=(h < heads)[None, :, None] & (d < width))
         else:
+            d = tl.arange(0, WIDE)
+            at = keys + line.to(tl.int64)[:, None] * width + d[None, :]
+            tile = tl.load(at, mask=real[:, None] & (d < width)[None, :], other=0.0)
             for i in range(0, HEADS):
                 h = group * HEADS + i
                 if h < heads:
@@ -100,38 +116,38 @@ def _chunk_kernel(
 def _combine_kernel(
     spans, counts, sinks, tops, totals, sums, positions, turns, size, out, heads, width,
     RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, KEYS: tl.constexpr, WIDE: tl.constexpr,
+    PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: its chunks in order, the sink, and the rotation back."""
+    """One head of one row: its chunks, BLOCK at a time in order, the sink, the rotation back."""
     head, row = tl.program_id(0), tl.program_id(1)
+    position = tl.load(positions + row)
     keys = tl.load(spans + row * 3 + 1) - tl.load(spans + row * 3)
     limit = tl.load(spans + row * 3 + 2)
+    sink = tl.load(sinks + head)
+    i = tl.arange(0, WIDE)
+    c, s = row_turns(turns + position * size, width, size, -1.0, WIDE)
+    inputs_ready()
     count = tl.load(counts + row)
     limit = tl.where(count >= 0, count.to(tl.int64), limit)
     ring_live = (keys + KEYS - 1) // KEYS
-    extra_live = (limit + KEYS - 1) // KEYS
-    i = tl.arange(0, WIDE)
-    sink = tl.load(sinks + head)
-    top = sink
-    for c in range(RING_CHUNKS):
-        if c < ring_live:
-            top = tl.maximum(top, tl.load(tops + (row * CHUNKS + c) * heads + head))
-    for c in range(extra_live.to(tl.int32)):
-        top = tl.maximum(top, tl.load(tops + (row * CHUNKS + RING_CHUNKS + c) * heads + head))
-    total = tl.exp(sink - top)
+    live = RING_CHUNKS + (limit + KEYS - 1) // KEYS
+    every = tl.arange(0, PADDED)
+    counted = (every < ring_live) | ((every >= RING_CHUNKS) & (every < live))
+    all_places = (row * CHUNKS + every) * heads + head
+    highest = tl.load(tops + all_places, mask=counted, other=float("-inf"))
+    amounts = tl.load(totals + all_places, mask=counted, other=0.0)
+    top = tl.maximum(tl.max(highest, 0), sink)
+    total = tl.sum(tl.exp(highest - top) * amounts, 0) + tl.exp(sink - top)
     result = tl.zeros([WIDE], tl.float32)
-    for c in range(RING_CHUNKS):
-        if c < ring_live:
-            place = (row * CHUNKS + c) * heads + head
-            factor = tl.exp(tl.load(tops + place) - top)
-            total += factor * tl.load(totals + place)
-            result += factor * tl.load(sums + place * width + i, mask=i < width, other=0.0)
-    for c in range(extra_live.to(tl.int32)):
-        place = (row * CHUNKS + RING_CHUNKS + c) * heads + head
-        factor = tl.exp(tl.load(tops + place) - top)
-        total += factor * tl.load(totals + place)
-        result += factor * tl.load(sums + place * width + i, mask=i < width, other=0.0)
-    position = tl.load(positions + row)
-    result = rotate_row(result / total, width, turns + position * size, size, -1.0, WIDE)
+    for start in range(0, live.to(tl.int32), BLOCK):
+        chunk = start + tl.arange(0, BLOCK)
+        real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
+        place = (row * CHUNKS + chunk) * heads + head
+        at = sums + place[:, None] * width + i[None, :]
+        tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0)
+        factor = tl.exp(tl.load(tops + place, mask=real, other=float("-inf")) - top)
+        result += tl.sum(tile * factor[:, None], 0)
+    result = rotate_row(result / total, c, s, WIDE)
     tl.store(out + (row * heads + head) * width + i, result, mask=i < width)
 
 
@@ -141,11 +157,11 @@ def attention(
 ) -> None:  # fmt: skip
     """As `kernels.attention.attention`."""
     rows, width = q.shape[0], ring.shape[1]
-    heads, half = sinks.shape[0], numerics(mode) != "vector"
-    keys = 64 if half and not mode.tiles and width < 512 else 32  # shared memory
+    heads, device = sinks.shape[0], q.device
+    keys = 64 if numerics(mode) == "batch" and width < 512 else 32
     ring_chunks = triton.cdiv(reach[0], keys)
     chunks = ring_chunks + triton.cdiv(min(reach[1], extra.shape[0]), keys)
-    device = q.device
+    lanes.join()
     tops = scratch(device, "attention tops", rows, chunks, heads)
     totals = scratch(device, "attention totals", rows, chunks, heads)
     sums = scratch(device, "attention sums", rows, chunks, heads, width)
@@ -153,10 +169,13 @@ def attention(
     _chunk_kernel[(chunks, triton.cdiv(heads, HEADS), rows)](
         q, ring, ring.shape[0], extra, spans, selected, selected.shape[1], counts, tops, totals,
         sums, heads, width, 1.0 / width**0.5, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys,
-        HEADS=HEADS, WIDE=wide, HALF=half, num_warps=8 if wide >= 512 else 4,
+        HEADS=HEADS, PIECES=wide // PIECE, WIDE=wide, HALF=numerics(mode) != "vector",
+        num_warps=4, **early(device),
     )  # fmt: skip
     _combine_kernel[(heads, rows)](
         spans, counts, sinks, tops, totals, sums, positions, turns, turns.shape[1], out, heads,
-        width, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, WIDE=wide, num_warps=4,
+        width, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, WIDE=wide,
+        PADDED=triton.next_power_of_2(chunks), BLOCK=min(16, triton.next_power_of_2(chunks)),
+        num_warps=4, **early(device),
     )  # fmt: skip
     perturb(out, positions, mode)

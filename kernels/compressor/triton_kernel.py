@@ -12,6 +12,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.products import perturb, product
 from kernels.cuda.rows import (
     FP4_BLOCK,
@@ -21,6 +22,7 @@ from kernels.cuda.rows import (
     hadamard_tile,
     inverse_rms,
     rotate_row,
+    row_turns,
 )
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
@@ -93,9 +95,10 @@ def _emit(
     """Norm, rotate, finish and store a pooled row."""
     i = tl.arange(0, WIDE)
     inside = i < width
+    weight = tl.load(norm + i, mask=inside, other=0.0)
+    c, s = row_turns(turns, width, size, 1.0, WIDE)
     row = row * inverse_rms(tl.sum(row * row, 0), width, epsilon)
-    row = row * tl.load(norm + i, mask=inside, other=0.0)
-    row = rotate_row(row, width, turns, size, 1.0, WIDE)
+    row = rotate_row(row * weight, c, s, WIDE)
     if HADAMARD:
         row = tl.reshape(hadamard_tile(tl.reshape(row, [1, WIDE]), 1, WIDE, STAGES), [WIDE])
         if finish != 0:
@@ -168,24 +171,25 @@ def compress_layer(
     coff = 2 if overlaps else 1
     wide, index_wide = coff * width, coff * index_width
     joined = scratch(x.device, "compressor", rows, 2 * (wide + index_wide))
-    product(x, own.kv, joined, mode)
-    if mode.ulps:
-        for start, size in ((0, wide), (2 * wide, index_wide)):
-            for part in (start, start + size):
-                if size:
-                    perturb(joined[:, part : part + size], positions, mode)
     blocks, index_blocks = (triton.cdiv(w, STORE_COLUMNS) for w in (wide, index_wide))
     other = index if index is not None else own
     count = coff * ratio
-    _compress_kernel[(1 + blocks + (1 + index_blocks if index_width else 0), rows)](
-        joined, joined.stride(0), positions, turns, turns.shape[1], ratio, epsilon,
-        ROUNDED if rounded else PLAIN,
-        own.ape, own.norm, state.frontier_kv, state.frontier_score, state.comp,
-        state.frontier_kv.shape[0], width, blocks,
-        other.ape, other.norm, state.index_frontier_kv, state.index_frontier_score, state.index,
-        index_width, index_blocks,
-        OVERLAPS=overlaps, INDEX=bool(index_width), BLOCK=min(16, count), COUNT=count,
-        WIDE=max(64, triton.next_power_of_2(width)),
-        INDEX_WIDE=max(32, triton.next_power_of_2(max(index_width, 1))),
-        STAGES=max(index_width, 1).bit_length() - 1, COLUMNS=STORE_COLUMNS, num_warps=8,
-    )  # fmt: skip
+    with lanes.aside(x, lanes.ROWS):
+        product(x, own.kv, joined, mode)
+        if mode.ulps:
+            for start, size in ((0, wide), (2 * wide, index_wide)):
+                for part in (start, start + size):
+                    if size:
+                        perturb(joined[:, part : part + size], positions, mode)
+        _compress_kernel[(1 + blocks + (1 + index_blocks if index_width else 0), rows)](
+            joined, joined.stride(0), positions, turns, turns.shape[1], ratio, epsilon,
+            ROUNDED if rounded else PLAIN,
+            own.ape, own.norm, state.frontier_kv, state.frontier_score, state.comp,
+            state.frontier_kv.shape[0], width, blocks,
+            other.ape, other.norm, state.index_frontier_kv, state.index_frontier_score, state.index,
+            index_width, index_blocks,
+            OVERLAPS=overlaps, INDEX=bool(index_width), BLOCK=min(16, count), COUNT=count,
+            WIDE=max(64, triton.next_power_of_2(width)),
+            INDEX_WIDE=max(32, triton.next_power_of_2(max(index_width, 1))),
+            STAGES=max(index_width, 1).bit_length() - 1, COLUMNS=STORE_COLUMNS, num_warps=8,
+        )  # fmt: skip

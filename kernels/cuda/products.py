@@ -7,6 +7,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.rows import mixed
 from kernels.cuda.workspace import split_space
 from kernels.mode import Mode
@@ -29,11 +30,12 @@ def row_parts(rows: int, mode: Mode) -> list[slice]:
     return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
-def product(x: Any, weight: PackedMatrix, y: Any, mode: Mode) -> None:
-    """y = x @ W^T, for any number of rows."""
-    space, name = split_space(x.device), numerics(mode)
+def product(x: Any, weight: PackedMatrix, y: Any, mode: Mode, add: Any = None) -> None:
+    """y = x @ W^T (+ add), for any number of rows."""
+    space, name = split_space(x.device, lanes.current()), numerics(mode)
     for part in row_parts(x.shape[0], mode):
-        matmul(x[part], weight, y[part], space, name)
+        rest = None if add is None else add[part]
+        matmul(x[part], weight, y[part], space, name, add=rest, soon=not lanes.current())
 
 
 @triton.jit(do_not_specialize=["ulps", "salt_low", "salt_high"])

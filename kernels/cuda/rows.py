@@ -99,12 +99,19 @@ def rotate_pairs(a, b, turns, pair, pairs, sign):
 
 
 @triton.jit
-def rotate_row(x, width, turns, size, sign, WIDE: tl.constexpr):
-    """A row (WIDE,) with its last `size` elements of `width` rotated."""
-    a, b = tl.split(tl.reshape(x, [WIDE // 2, 2]))
+def row_turns(turns, width, size, sign, WIDE: tl.constexpr):
+    """Cosine and sine for every pair of a row of `width`, whose last `size` elements turn."""
     pair = tl.arange(0, WIDE // 2) - (width - size) // 2
-    a, b = rotate_pairs(a, b, turns, pair, size // 2, sign)
-    return tl.reshape(tl.join(a, b), [WIDE])
+    inside = (pair >= 0) & (pair < size // 2)
+    c = tl.load(turns + 2 * pair, mask=inside, other=1.0)
+    return c, tl.load(turns + 2 * pair + 1, mask=inside, other=0.0) * sign
+
+
+@triton.jit
+def rotate_row(x, c, s, WIDE: tl.constexpr):
+    """A row (WIDE,) turned by `row_turns`, which is better loaded early."""
+    a, b = tl.split(tl.reshape(x, [WIDE // 2, 2]))
+    return tl.reshape(tl.join(a * c - b * s, a * s + b * c), [WIDE])
 
 
 @triton.jit
@@ -119,6 +126,19 @@ def hadamard_tile(x, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constex
         both = tl.permute(tl.join(a + b, a - b), [0, 2, 1])
         x = tl.reshape(both, [ROWS, WIDTH])
     return x / tl.sqrt(WIDTH * 1.0)
+
+
+@triton.jit
+def float_ranks(x):
+    """int32 in the order of floats."""
+    bits = x.to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+@triton.jit
+def float_of_rank(rank):
+    """The float that has a rank."""
+    return tl.where(rank < 0, rank ^ 0x7FFFFFFF, rank).to(tl.float32, bitcast=True)
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """Scratch tensors of the Triton kernels: made once per name and shape, never freed.
 
 A captured CUDA graph holds addresses, so what a kernel writes between two launches must stay where
-it is. All work runs on one stream, so calls that use a name never overlap.
+it is. A name is used on one lane at a time, so calls that use it never overlap.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def scratch(device: Any, name: str, *shape: int, dtype: Any = None) -> Any:
 
 
 @cache
-def split_space(device: Any) -> Any:
-    """Partial sums of the packed products on a device."""
+def split_space(device: Any, lane: int | str) -> Any:
+    """Partial sums of the packed products on a device: those of one lane, or of the experts."""
     from kernels.packed import Workspace
 
     return Workspace(device)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.products import numerics, perturb, row_parts
 from kernels.cuda.workspace import scratch, split_space
 from kernels.mode import Mode
@@ -24,11 +26,14 @@ def _run(
     x: Any, chosen: Any, weights: Any, routed: Any, shared: Any, clamp: float, y: Any, mode: Mode
 ) -> None:
     up, down = (None, None) if shared is None else (shared.gate_up, shared.down)
-    space, name = split_space(x.device), numerics(mode)
-    for part in row_parts(x.shape[0], mode):
+    space, name = split_space(x.device, "experts"), numerics(mode)
+    parts = row_parts(x.shape[0], mode)
+    for part in parts:
+        # Several parts use the workspace one after the other.
+        aside = lanes.aside(x, lanes.SHARED) if len(parts) == 1 else nullcontext()
         packed_experts(
             x[part], chosen[part], weights[part], routed.gate_up, routed.down, up, down, clamp,
-            y[part], space, name,
+            y[part], space, name, aside=aside, join=lanes.join,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.products import perturb, product
 from kernels.cuda.rows import inverse_rms
 from kernels.cuda.workspace import scratch
@@ -21,8 +22,8 @@ def norm_kernel(x, stride, norm, y, width, epsilon, WIDE: tl.constexpr):
     i = tl.arange(0, WIDE)
     inside = i < width
     value = tl.load(x + row * stride + i, mask=inside, other=0.0)
-    value = value * inverse_rms(tl.sum(value * value, 0), width, epsilon)
-    value = value * tl.load(norm + i, mask=inside, other=0.0)
+    weight = tl.load(norm + i, mask=inside, other=0.0)
+    value = value * inverse_rms(tl.sum(value * value, 0), width, epsilon) * weight
     tl.store(y + row * width + i, value, mask=inside)
 
 
@@ -51,5 +52,7 @@ def head(
     product(normed, output, logits, mode)
     perturb(logits, positions, mode)
     bad = scratch(x.device, "bad rows", rows, dtype=torch.int32)
-    _bad_kernel[(rows,)](logits, bad, logits.shape[1], COLUMNS=4096, num_warps=8)
+    lanes.ready(logits)
+    with lanes.aside(logits, lanes.SHARED):
+        _bad_kernel[(rows,)](logits, bad, logits.shape[1], COLUMNS=16384, num_warps=16)
     return bad

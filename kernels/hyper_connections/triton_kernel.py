@@ -17,11 +17,18 @@ from kernels.cuda.products import perturb
 from kernels.cuda.rows import inverse_rms, sigmoid, to_half
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
+from kernels.packed.early import early, inputs_ready
 
-CHUNK, COLUMNS = 64, 128
+CHUNK, COLUMNS = 128, 128
 """Columns of one program of the first and of the second kernel."""
 PARTS = 64
 """Floats a chunk leaves: 32 mixes, then inner products of streams (i, j) at 32 + 4 i + j."""
+
+
+@triton.jit
+def _added(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9):
+    """Ten sums at once, which wait for each other once."""
+    return a0 + b0, a1 + b1, a2 + b2, a3 + b3, a4 + b4, a5 + b5, a6 + b6, a7 + b7, a8 + b8, a9 + b9
 
 
 @triton.jit
@@ -29,58 +36,66 @@ def _mix_kernel(
     streams, y, post, comb, fn, parts, width, mixes, chunks,
     TURN: tl.constexpr, ROUND: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Streams of one row and chunk: mixed with y if TURN, then their partial sums."""
+    """Streams of one row and chunk: mixed with y if TURN, then their partial sums.
+
+    If TURN, the kernel before wrote y; streams, post and comb are older and can be read before it
+    has ended.
+    """
     chunk, row = tl.program_id(0), tl.program_id(1)
     column = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = column < width
+    # Loads stay in this order: the weights wait for memory beside the streams.
+    mix = tl.arange(0, 32)
+    weight = fn + mix[:, None] * (4 * width) + column[None, :]
+    real = (mix < mixes)[:, None] & inside[None, :]
+    w0 = tl.load(weight, mask=real, other=0.0)
+    w1 = tl.load(weight + width, mask=real, other=0.0)
+    w2 = tl.load(weight + 2 * width, mask=real, other=0.0)
+    w3 = tl.load(weight + 3 * width, mask=real, other=0.0)
+    if not TURN:
+        inputs_ready()
     at = streams + row * 4 * width + column
     h0 = tl.load(at, mask=inside, other=0.0)
     h1 = tl.load(at + width, mask=inside, other=0.0)
     h2 = tl.load(at + 2 * width, mask=inside, other=0.0)
     h3 = tl.load(at + 3 * width, mask=inside, other=0.0)
     if TURN:
+        p, c = post + row * 4, comb + row * 16
+        p0, p1, p2, p3 = tl.load(p), tl.load(p + 1), tl.load(p + 2), tl.load(p + 3)
+        m0 = tl.load(c) * h0 + tl.load(c + 4) * h1 + tl.load(c + 8) * h2 + tl.load(c + 12) * h3
+        m1 = tl.load(c + 1) * h0 + tl.load(c + 5) * h1 + tl.load(c + 9) * h2 + tl.load(c + 13) * h3
+        m2 = tl.load(c + 2) * h0 + tl.load(c + 6) * h1 + tl.load(c + 10) * h2
+        m2 += tl.load(c + 14) * h3
+        m3 = tl.load(c + 3) * h0 + tl.load(c + 7) * h1 + tl.load(c + 11) * h2
+        m3 += tl.load(c + 15) * h3
+        inputs_ready()
         out = tl.load(y + row * width + column, mask=inside, other=0.0)
         # Several threads hold the same column: all must have read it before one overwrites it.
         tl.debug_barrier()
-        p, c = post + row * 4, comb + row * 16
-        n0 = tl.load(p) * out + (
-            tl.load(c) * h0 + tl.load(c + 4) * h1 + tl.load(c + 8) * h2 + tl.load(c + 12) * h3
-        )
-        n1 = tl.load(p + 1) * out + (
-            tl.load(c + 1) * h0 + tl.load(c + 5) * h1 + tl.load(c + 9) * h2 + tl.load(c + 13) * h3
-        )
-        n2 = tl.load(p + 2) * out + (
-            tl.load(c + 2) * h0 + tl.load(c + 6) * h1 + tl.load(c + 10) * h2 + tl.load(c + 14) * h3
-        )
-        n3 = tl.load(p + 3) * out + (
-            tl.load(c + 3) * h0 + tl.load(c + 7) * h1 + tl.load(c + 11) * h2 + tl.load(c + 15) * h3
-        )
-        h0, h1, h2, h3 = n0, n1, n2, n3
+        h0, h1, h2, h3 = p0 * out + m0, p1 * out + m1, p2 * out + m2, p3 * out + m3
         tl.store(at, h0, mask=inside)
         tl.store(at + width, h1, mask=inside)
         tl.store(at + 2 * width, h2, mask=inside)
         tl.store(at + 3 * width, h3, mask=inside)
     left = parts + (row * chunks + chunk) * 64
-    tl.store(left + 32, tl.sum(h0 * h0, 0))
-    tl.store(left + 33, tl.sum(h0 * h1, 0))
-    tl.store(left + 34, tl.sum(h0 * h2, 0))
-    tl.store(left + 35, tl.sum(h0 * h3, 0))
-    tl.store(left + 37, tl.sum(h1 * h1, 0))
-    tl.store(left + 38, tl.sum(h1 * h2, 0))
-    tl.store(left + 39, tl.sum(h1 * h3, 0))
-    tl.store(left + 42, tl.sum(h2 * h2, 0))
-    tl.store(left + 43, tl.sum(h2 * h3, 0))
-    tl.store(left + 47, tl.sum(h3 * h3, 0))
+    g00, g01, g02, g03, g11, g12, g13, g22, g23, g33 = tl.reduce(
+        (h0 * h0, h0 * h1, h0 * h2, h0 * h3, h1 * h1, h1 * h2, h1 * h3, h2 * h2, h2 * h3, h3 * h3),
+        0, _added,
+    )  # fmt: skip
+    tl.store(left + 32, g00)
+    tl.store(left + 33, g01)
+    tl.store(left + 34, g02)
+    tl.store(left + 35, g03)
+    tl.store(left + 37, g11)
+    tl.store(left + 38, g12)
+    tl.store(left + 39, g13)
+    tl.store(left + 42, g22)
+    tl.store(left + 43, g23)
+    tl.store(left + 47, g33)
     if ROUND:
         h0, h1, h2, h3 = to_half(h0), to_half(h1), to_half(h2), to_half(h3)
-    mix = tl.arange(0, 32)
-    weight = fn + mix[:, None] * (4 * width) + column[None, :]
-    real = (mix < mixes)[:, None] & inside[None, :]
-    w0 = tl.load(weight, mask=real, other=0.0).to(tl.float32)
-    w1 = tl.load(weight + width, mask=real, other=0.0).to(tl.float32)
-    w2 = tl.load(weight + 2 * width, mask=real, other=0.0).to(tl.float32)
-    w3 = tl.load(weight + 3 * width, mask=real, other=0.0).to(tl.float32)
-    products = w0 * h0[None, :] + w1 * h1[None, :] + w2 * h2[None, :] + w3 * h3[None, :]
+    products = w0.to(tl.float32) * h0[None, :] + w1.to(tl.float32) * h1[None, :]
+    products += w2.to(tl.float32) * h2[None, :] + w3.to(tl.float32) * h3[None, :]
     tl.store(left + mix, tl.sum(products, 1))
 
 
@@ -100,7 +115,8 @@ def _softmax4(a, b, c, d, epsilon):
 
 @triton.jit
 def _normed4(a, b, c, d, epsilon):
-    share = 1.0 / ((a + b) + (c + d) + epsilon)
+    root = tl.rsqrt((a + b) + (c + d) + epsilon)  # sooner there than a quotient
+    share = root * root
     return a * share, b * share, c * share, d * share
 
 
@@ -114,13 +130,22 @@ def _collapse_kernel(
     HEAD: the mixer has 4 outputs, and `x` takes the collapsed row before its norm.
     """
     chunk, row = tl.program_id(0), tl.program_id(1)
+    column = chunk * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < width
+    weight = tl.load(norm + column, mask=inside, other=0.0)
+    s0 = tl.load(scale)
+    inputs_ready()
+    h = streams + row * 4 * width + column
+    h0 = tl.load(h, mask=inside, other=0.0)
+    h1 = tl.load(h + width, mask=inside, other=0.0)
+    h2 = tl.load(h + 2 * width, mask=inside, other=0.0)
+    h3 = tl.load(h + 3 * width, mask=inside, other=0.0)
     lane, part = tl.arange(0, 64), tl.arange(0, CHUNKS)
     at = parts + (row * chunks + part[:, None]) * 64 + lane[None, :]
     sums = tl.sum(tl.load(at, mask=(part < chunks)[:, None], other=0.0), 0)
     g00, g11 = _pick(sums, lane, 32), _pick(sums, lane, 37)
     g22, g33 = _pick(sums, lane, 42), _pick(sums, lane, 47)
     inverse = inverse_rms((g00 + g11) + (g22 + g33), 4 * width, epsilon)
-    s0 = tl.load(scale)
     if chunk * COLUMNS < width:
         p0 = sigmoid(_pick(sums, lane, 0) * inverse * s0 + tl.load(base)) + hc_epsilon
         p1 = sigmoid(_pick(sums, lane, 1) * inverse * s0 + tl.load(base + 1)) + hc_epsilon
@@ -130,16 +155,10 @@ def _collapse_kernel(
         cross += p0 * p3 * _pick(sums, lane, 35) + p1 * p2 * _pick(sums, lane, 38)
         cross += p1 * p3 * _pick(sums, lane, 39) + p2 * p3 * _pick(sums, lane, 43)
         squares = (p0 * p0 * g00 + p1 * p1 * g11) + (p2 * p2 * g22 + p3 * p3 * g33) + 2.0 * cross
-        column = chunk * COLUMNS + tl.arange(0, COLUMNS)
-        inside = column < width
-        h = streams + row * 4 * width + column
-        row_x = p0 * tl.load(h, mask=inside, other=0.0)
-        row_x += p1 * tl.load(h + width, mask=inside, other=0.0)
-        row_x += p2 * tl.load(h + 2 * width, mask=inside, other=0.0)
-        row_x += p3 * tl.load(h + 3 * width, mask=inside, other=0.0)
+        row_x = p0 * h0 + p1 * h1 + p2 * h2 + p3 * h3
         factor = inverse_rms(tl.maximum(squares, 0.0), width, epsilon)
         if not HEAD:
-            row_x = row_x * factor * tl.load(norm + column, mask=inside, other=0.0)
+            row_x = row_x * factor * weight
         tl.store(x + row * width + column, row_x, mask=inside)
     elif not HEAD:
         s1, s2 = tl.load(scale + 1), tl.load(scale + 2)
@@ -203,7 +222,8 @@ def _mix(streams: Any, weights: Any, mode: Mode, y: Any, post: Any, comb: Any, t
     fn = weights.fn
     _mix_kernel[(chunks, rows)](
         streams, y, post, comb, fn.planes[0], parts, width, fn.outputs, chunks,
-        TURN=turn, ROUND=mode.batch and mode.round_rows, CHUNK=CHUNK, num_warps=4,
+        TURN=turn, ROUND=mode.batch and mode.round_rows, CHUNK=CHUNK, num_warps=8,
+        **early(streams.device),
     )  # fmt: skip
     return parts
 
@@ -212,14 +232,17 @@ def hc_pre(
     streams: Any, weights: Any, norm: Any, epsilon: float, hc_epsilon: float, rounds: int, x: Any,
     post: Any, comb: Any, positions: Any, mode: Mode, y: Any = None,
 ) -> None:  # fmt: skip
-    """As `kernels.hyper_connections.hc_pre`; with `y` the streams first take it up."""
+    """As `kernels.hyper_connections.hc_pre`; with `y` the streams first take it up.
+
+    The kernel before must be the one that wrote y: post and comb are read before it has ended.
+    """
     parts = _mix(streams, weights, mode, y if y is not None else x, post, comb, y is not None)
     rows, width = x.shape
     chunks = parts.shape[1]
     _collapse_kernel[(triton.cdiv(width, COLUMNS) + 1, rows)](
         streams, parts, weights.base, weights.scale, norm, x, post, comb, width, chunks, epsilon,
         hc_epsilon, rounds, CHUNKS=triton.next_power_of_2(chunks), COLUMNS=COLUMNS,
-        HEAD=False, num_warps=1,
+        HEAD=False, num_warps=1, **early(x.device),
     )  # fmt: skip
     perturb(x, positions, mode)
 
@@ -258,7 +281,7 @@ def hc_head(
     _collapse_kernel[(triton.cdiv(width, COLUMNS), rows)](
         streams, parts, weights.base, weights.scale, x, x, x, x, width, chunks, epsilon,
         hc_epsilon, 1, CHUNKS=triton.next_power_of_2(chunks), COLUMNS=COLUMNS,
-        HEAD=True, num_warps=1,
+        HEAD=True, num_warps=1, **early(x.device),
     )  # fmt: skip
     perturb(x, positions, mode)
 

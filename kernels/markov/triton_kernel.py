@@ -31,13 +31,6 @@ def _confidence_kernel(hidden, embedded, weights, bias, out, width, rank, BLOCK:
     tl.store(out, sigmoid(tl.sum(total, 0) + bias))
 
 
-@triton.jit
-def _add_kernel(logits, out, size, COLUMNS: tl.constexpr):
-    i = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    x = tl.load(logits + i, mask=i < size) + tl.load(out + i, mask=i < size)
-    tl.store(out + i, x, mask=i < size)
-
-
 def markov_row(table: Any, previous: Any, row: Any) -> None:
     """row (1, r) = the packed table's row of the token in `previous` (1,)."""
     gather(table, previous, row)
@@ -51,8 +44,7 @@ def _row(table: Any, previous: int, device: Any) -> Any:
 
 def add_bias(row: Any, output: Any, logits: Any, out: Any) -> None:
     """out (V,) = logits (V,) + output @ row (1, r)."""
-    product(row, output, out.view(1, -1), TILES)
-    _add_kernel[(triton.cdiv(out.numel(), 1024),)](logits, out, out.numel(), COLUMNS=1024)
+    product(row, output, out.view(1, -1), TILES, logits.view(1, -1))
 
 
 def estimate(hidden: Any, row: Any, weights: Any, bias: float, out: Any) -> None:

@@ -14,6 +14,8 @@ dequantisers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,6 +41,9 @@ __all__ = [
 
 Numerics = Literal["invariant", "vector", "batch"]
 
+ONE_LINE: AbstractContextManager[None] = nullcontext()
+SMALL = 8 << 20
+"""Bytes of a product that gains by an early launch; larger ones take room that others need."""
 EXACT_ROWS = 8
 """Rows of an `invariant` launch: kernels of 16 lanes group a block's inputs differently."""
 
@@ -75,6 +80,7 @@ def matmul(
     *,
     add: Tensor | None = None,
     tile: Tile | None = None,
+    soon: bool = False,
 ) -> None:
     """y[r] = x[r] @ W^T (+ add[r]), matrix by matrix of a stack.
 
@@ -83,6 +89,7 @@ def matmul(
         y: (n, count * outputs) float32 or float16, written. All rows contiguous.
         add: (n, count * outputs) float32, not y itself.
         tile: another tile than the matrix's own, for measurements.
+        soon: launch small products before the kernel before them on their stream has ended.
     Raises:
         ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
     """
@@ -90,7 +97,7 @@ def matmul(
     if numerics == "invariant" and n > EXACT_ROWS:
         for part in _parts(n):
             rest = None if add is None else add[part]
-            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile)
+            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile, soon=soon)
         return
     if x.shape[1] != w.count * w.inputs or y.shape != (n, w.count * w.outputs):
         raise ValueError(
@@ -104,6 +111,8 @@ def matmul(
     tiles = -(-w.outputs // t.rows)
     if t.split > 1:
         space.require(w.count * tiles * t.split * t.rows * lanes, w.count * tiles)
+    from kernels.packed.early import early
+
     planes = _planes(w)
     matmuls, _ = _kernels()
     matmuls.matmul_kernel[tiles, t.split, w.count](
@@ -113,6 +122,7 @@ def matmul(
         KIND=w.kind, BN=t.rows, R=lanes, BK=t.block, SPLIT=t.split, STAGES=t.stages,
         EVEN=w.outputs % t.rows == 0, ADD=add is not None, BACKWARDS=numerics == "batch",
         FAST=x.is_cuda, num_warps=t.warps,
+        **(early(x.device) if soon and w.nbytes < SMALL else {}),
     )  # fmt: skip
 
 
@@ -130,6 +140,8 @@ def experts(
     numerics: Numerics,
     *,
     tiles: ExpertTiles | None = None,
+    aside: AbstractContextManager[None] = ONE_LINE,
+    join: Callable[[], None] = lambda: None,
 ) -> None:
     """y[r] = sum over j of weights[r, j] * expert_chosen[r, j](x[r]), then + shared(x[r]).
 
@@ -141,6 +153,8 @@ def experts(
         clamp: limit of gate (above) and up (both sides); inf = none.
         y: (n, C) float32, written.
         tiles: other tiles than the kinds' own, for measurements.
+        aside: what the shared expert is launched in: it may run beside what made the choices.
+        join: called before the shared expert's sums are read.
     Raises:
         ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
     """
@@ -162,36 +176,59 @@ def experts(
         )
     lanes = _lanes(n, numerics)
     t = tiles or expert_tiles(gate_up.kind, down.kind)
-    shares = t.shares if shared_down is not None else 0
-    padded = 1 << (choices - 1).bit_length()
-    activations = n * (choices + 1) * hidden
-    space.require(activations + n * (choices + shares) * width, -(-width // t.down.rows))
-    h = space.sums[:activations]
+    if numerics == "batch":
+        t = ExpertTiles(*(tile._replace(split=1) for tile in t))
+    shared = shared_gate_up is not None and shared_down is not None
+    slots = choices * t.down.split + (t.shared_down.split if shared else 0)
+    up_tiles = n * choices * -(-hidden // (t.up.rows // 2))
+    shared_tiles = -(-hidden // (t.shared_up.rows // 2)) if shared else 0
+    # The workspace: activations, sums of the last products, shares of the first ones.
+    floats = [
+        n * (choices + 1) * hidden,
+        n * slots * width,
+        up_tiles * t.up.split * t.up.rows * lanes,
+        shared_tiles * t.shared_up.split * t.shared_up.rows * lanes,
+    ]
+    counters = max(up_tiles, -(-width // t.down.rows))
+    space.require(sum(floats), counters + shared_tiles)
+    h, parts, up_parts, shared_parts = space.sums[: sum(floats)].split(floats)
     if numerics != "vector":
         h = h.view(torch.float16)
-    parts = space.sums[activations:]
-    s_up, s_down = shared_gate_up or gate_up, shared_down or down
-    up_block, s_up_block = block_of(gate_up.kind, width), block_of(s_up.kind, width)
-    up_tiles = -(-hidden // (t.up.rows // 2))
-    shared_tiles = 0 if shared_gate_up is None else -(-hidden // (t.shared_up.rows // 2))
+    from kernels.packed.early import early
+
     _, mixture = _kernels()
-    backwards = numerics == "batch"
-    mixture.gate_up_kernel[(shared_tiles + n * choices * up_tiles,)](
-        x, chosen, weights, h, *_planes(gate_up), *_planes(s_up),
-        n, hidden, width, _width(gate_up), _width(s_up), x.stride(0), *_sizes(gate_up), clamp,
-        shared_tiles,
-        KIND=gate_up.kind, S_KIND="" if shared_gate_up is None else s_up.kind, CHOICES=choices,
-        PADDED=padded, BN=t.up.rows, S_BN=t.shared_up.rows, R=lanes, BK=up_block, S_BK=s_up_block,
-        STAGES=t.up.stages, S_STAGES=t.shared_up.stages, BACKWARDS=backwards, FAST=x.is_cuda,
-        num_warps=t.up.warps,
+    same: dict[str, Any] = {"CHOICES": choices, "R": lanes, "BACKWARDS": numerics == "batch"}
+    same["FAST"] = x.is_cuda
+    if shared_gate_up is not None and shared_down is not None:
+        first, second = shared_gate_up, shared_down
+        with aside:
+            mixture.shared_gate_up_kernel[shared_tiles, t.shared_up.split](
+                x, h, shared_parts, space.counters[counters:], *_planes(first),
+                n, hidden, width, _width(first), x.stride(0), clamp,
+                KIND=first.kind, BN=t.shared_up.rows, BK=block_of(first.kind, width),
+                SPLIT=t.shared_up.split, STAGES=t.shared_up.stages, num_warps=t.shared_up.warps,
+                **same,
+            )  # fmt: skip
+            mixture.shared_down_kernel[-(-width // t.shared_down.rows), t.shared_down.split](
+                h, parts, *_planes(second), n, width, hidden, _width(second),
+                KIND=second.kind, SLOTS=slots, SHARES=t.shared_down.split, BN=t.shared_down.rows,
+                BK=block_of(second.kind, hidden), STAGES=t.shared_down.stages,
+                num_warps=t.shared_down.warps, **same,
+            )  # fmt: skip
+    same["PADDED"] = 1 << (choices - 1).bit_length()
+    mixture.gate_up_kernel[up_tiles, t.up.split](
+        x, chosen, weights, h, up_parts, space.counters, *_planes(gate_up),
+        n, hidden, width, _width(gate_up), x.stride(0), *_sizes(gate_up), clamp,
+        KIND=gate_up.kind, BN=t.up.rows, BK=block_of(gate_up.kind, width), SPLIT=t.up.split,
+        STAGES=t.up.stages, num_warps=t.up.warps, **same, **early(x.device),
     )  # fmt: skip
-    mixture.down_kernel[(-(-width // t.down.rows) * (shares + n * choices),)](
-        h, chosen, y, parts, space.counters, *_planes(down), *_planes(s_down),
-        n, width, hidden, _width(down), _width(s_down), y.stride(0), *_sizes(down),
-        KIND=down.kind, S_KIND="" if shared_down is None else s_down.kind, CHOICES=choices,
-        PADDED=padded, SHARES=shares, BN=t.down.rows, R=lanes, BK=block_of(down.kind, hidden),
-        S_BK=block_of(s_down.kind, hidden), STAGES=t.down.stages, S_STAGES=t.shared_down.stages,
-        BACKWARDS=backwards, FAST=x.is_cuda, num_warps=t.down.warps,
+    join()
+    mixture.down_kernel[-(-width // t.down.rows) * n * choices, t.down.split](
+        h, chosen, y, parts, space.counters, *_planes(down), n, width, hidden, _width(down),
+        y.stride(0), *_sizes(down),
+        KIND=down.kind, SLOTS=slots, BN=t.down.rows, BK=block_of(down.kind, hidden),
+        SPLIT=t.down.split, STAGES=t.down.stages, num_warps=t.down.warps, **same,
+        **early(x.device),
     )  # fmt: skip
 
 
@@ -213,8 +250,7 @@ def gather(weight: PackedMatrix, ids: Tensor, y: Tensor) -> None:
     matmuls, _ = _kernels()
     p0, p1, *_ = _planes(w)
     matmuls.gather_kernel[ids.shape[0], -(-w.inputs // 1024)](
-        ids, y, p0, p1, w.outputs, w.inputs, y.stride(0), KIND=w.kind,
-        BK=block_of(w.kind, w.inputs), WIDTH=1024,
+        ids, y, p0, p1, w.outputs, w.inputs, y.stride(0), KIND=w.kind, WIDTH=1024,
     )  # fmt: skip
 
 

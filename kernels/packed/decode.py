@@ -46,6 +46,17 @@ def _fp4(field: int) -> str:
     )
 
 
+def _two(pair: int, quarterings: int) -> str:
+    """Two bytes as the lower ones of F16 numbers, 1024 and more (the first / 4^k), minus those."""
+    base = 0x64006400 - (quarterings << 11)
+    select = 0x7050 + 0x202 * pair + 0x100
+    return (
+        f"{{ .reg .b32 t, u; prmt.b32 t, $1, {base}, {select};"
+        f" mov.b32 u, {base}; sub.f16x2 $0, t, u; }}"
+    )
+
+
+_TWO = tl.constexpr(tuple(_two(pair, k) for k in range(5) for pair in range(2)))
 _SIGNED = tl.constexpr(tuple(_signed_magnitude(field) for field in range(8)))
 _FP4 = tl.constexpr(tuple(_fp4(field) for field in range(4)))
 
@@ -113,15 +124,52 @@ def fp4(words, FIELD: tl.constexpr, FAST: tl.constexpr):
 
 
 @triton.jit
+def two_numbers(words, PAIR: tl.constexpr, QUARTERINGS: tl.constexpr, FAST: tl.constexpr):
+    """A pair of bytes of int32 words as two F16 numbers in a word, the lower / 4^QUARTERINGS."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            _TWO[2 * QUARTERINGS + PAIR], "=r,r", [words], tl.int32, True, 1
+        )
+    else:
+        low = ((words >> (16 * PAIR)) & 255).to(tl.float32) * (1.0 / (1 << (2 * QUARTERINGS)))
+        high = ((words >> (16 * PAIR + 8)) & 255).to(tl.float32)
+        bits = low.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+        return bits | (high.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) << 16)
+
+
+@triton.jit
+def low_number(words):
+    """F16 in the lower half of int32 words."""
+    return (words & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True)
+
+
+@triton.jit
+def high_number(words):
+    """F16 in the upper half of int32 words."""
+    return ((words >> 16) & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True)
+
+
+@triton.jit
 def low_half(words):
     """F16 in the lower half of int32 words, as float32."""
-    return (words & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    return low_number(words).to(tl.float32)
 
 
 @triton.jit
 def high_half(words):
     """F16 in the upper half of int32 words, as float32."""
-    return ((words >> 16) & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    return high_number(words).to(tl.float32)
+
+
+@triton.jit
+def times(x, y, FAST: tl.constexpr):
+    """x * y of float16 tiles of one shape."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "mul.f16x2 $0, $1, $2;", "=r,r,r", [x, y], tl.float16, True, 2
+        )
+    else:
+        return x * y
 
 
 @triton.jit

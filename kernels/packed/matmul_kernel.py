@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 
 from kernels.packed.decode import high_half, low_half
-from kernels.packed.product import PANEL, product
+from kernels.packed.early import inputs_ready
+from kernels.packed.product import PANEL, in_order, product
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -17,11 +18,8 @@ def matmul_kernel(
     STAGES: tl.constexpr, EVEN: tl.constexpr, ADD: tl.constexpr, BACKWARDS: tl.constexpr,
     FAST: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile of rows, share of the inputs, matrix of the stack).
-
-    The shares' sums go to memory; the program that finishes last adds them up in their order, so
-    that the result does not depend on which one that is. It leaves its counter at zero.
-    """
+    """Program (tile of rows, share of the inputs, matrix of the stack)."""
+    inputs_ready()
     tile, share, matrix = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows = tile * BN + tl.arange(0, BN)
     inside = rows if EVEN else tl.minimum(rows, N - 1)
@@ -38,19 +36,10 @@ def matmul_kernel(
         last, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
     )  # fmt: skip
     wanted = (rows < N)[:, None] & live
-    done = True
-    if SPLIT > 1:
-        number = matrix * tl.num_programs(0) + tile
-        cell = tl.arange(0, BN)[:, None] + (r * BN)[None, :]
-        base = part_ptr + number * (SPLIT * BN * R) + cell
-        tl.store(base + share * (BN * R), acc, mask=live)
-        tl.debug_barrier()
-        done = tl.atomic_add(counter_ptr + number, 1, sem="acq_rel") == SPLIT - 1
-        if done:
-            acc = tl.load(base, mask=live, other=0.0, cache_modifier=".cg")
-            for s in tl.static_range(1, SPLIT):
-                acc += tl.load(base + s * (BN * R), mask=live, other=0.0, cache_modifier=".cg")
-            tl.store(counter_ptr + number, 0)
+    number = matrix * tl.num_programs(0) + tile
+    acc, done = in_order(
+        acc, live, part_ptr + number * (SPLIT * BN * R), counter_ptr + number, share, SPLIT, BN, R
+    )
     if done:
         out = matrix * N + rows[:, None]
         if ADD:
@@ -61,7 +50,7 @@ def matmul_kernel(
 
 @triton.jit
 def gather_kernel(
-    ids_ptr, y_ptr, p0, p1, N, K, y_row, KIND: tl.constexpr, BK: tl.constexpr, WIDTH: tl.constexpr,
+    ids_ptr, y_ptr, p0, p1, N, K, y_row, KIND: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Program (row of y, WIDTH inputs): one matrix's row, as float32."""
     r = tl.program_id(0)
@@ -69,7 +58,7 @@ def gather_kernel(
     k = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = k < K
     if KIND == "Q8_0":
-        at = row // PANEL * (PANEL * K) + k // BK * (PANEL * BK) + row % PANEL * BK + k % BK
+        at = row // PANEL * (PANEL * K) + k // 32 * (PANEL * 32) + row % PANEL * 32 + k % 32
     else:
         at = row * K + k
     value = tl.load(p0 + at, mask=inside, other=0).to(tl.float32)

@@ -38,7 +38,7 @@ class Workspace:
             so.
     """
 
-    def __init__(self, device: device | str, floats: int = 1 << 22) -> None:
+    def __init__(self, device: device | str, floats: int = 1 << 23) -> None:
         import torch
 
         self.sums = torch.empty(floats, dtype=torch.float32, device=device)

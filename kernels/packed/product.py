@@ -19,10 +19,14 @@ from kernels.packed.decode import (
     down,
     fp4,
     high_half,
+    high_number,
     integer,
     low_half,
+    low_number,
     signed_magnitude,
     spread,
+    times,
+    two_numbers,
     widen,
 )
 
@@ -74,6 +78,35 @@ def inputs_sum(x, BN: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr):
 
 
 @triton.jit
+def in_order(
+    acc, live, part_ptr, counter_ptr, share, SPLIT: tl.constexpr, BN: tl.constexpr, R: tl.constexpr
+):
+    """The sum of what SPLIT programs have, in the order of their shares, in the last to come.
+
+    So the result does not depend on which one that is.
+
+    Args:
+        acc: (BN, R). live: (1, R) which columns count.
+        part_ptr: SPLIT * BN * R floats of this tile. counter_ptr: its counter, left at zero.
+    Returns:
+        The sum, and whether this program is the one that has it.
+    """
+    if SPLIT == 1:
+        return acc, True
+    else:
+        base = part_ptr + tl.arange(0, BN)[:, None] + (tl.arange(0, R) * BN)[None, :]
+        tl.store(base + share * (BN * R), acc, mask=live)
+        tl.debug_barrier()
+        done = tl.atomic_add(counter_ptr, 1, sem="acq_rel") == SPLIT - 1
+        if done:
+            acc = tl.load(base, mask=live, other=0.0, cache_modifier=".cg")
+            for s in tl.static_range(1, SPLIT):
+                acc += tl.load(base + s * (BN * R), mask=live, other=0.0, cache_modifier=".cg")
+            tl.store(counter_ptr, 0)
+        return acc, done
+
+
+@triton.jit
 def product(
     x_ptr, at, live, p0, p1, p2, p3, rows, N, width, first, last,
     KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr,
@@ -99,11 +132,7 @@ def product(
     if KIND == "F16" or KIND == "F32":
         line = rows[:, None] * width + lane[None, :]
     else:
-        if KIND == "Q8_0":
-            words: tl.constexpr = BK
-        else:
-            words: tl.constexpr = lanes
-        panel = (rows // PANEL) * (PANEL * width) + (rows % PANEL) * words
+        panel = (rows // PANEL) * (PANEL * width) + (rows % PANEL) * lanes
         line = panel[:, None] + lane[None, :]
     acc = nothing(BN, lanes, R)
     for step in tl.range(first, last, num_stages=STAGES):
@@ -131,7 +160,7 @@ def product(
                     scale = low_half(word)
                 else:
                     scale = high_half(word)
-                q = tl.load(p0 + line + (k * PANEL + j * 32))
+                q = tl.load(p0 + line + (k * PANEL + j * (32 * PANEL)))
                 x = activations(x_ptr, at, live, k + j * 32 + lane, R)
                 part = accumulate(nothing(BN, lanes, R), widen(q, FAST), x, R)
                 acc = scaled(part, scale, acc)
@@ -159,24 +188,26 @@ def product(
                     block = scaled(part, byte(odd1, j - 4), block)
             acc = scaled(block, scale, acc)
         elif KIND == "Q2_K":
-            scales = tl.load(p3 + b * N + rows)
+            scales = tl.load(p2 + b * N + rows)
             block = nothing(BN, lanes, R)
             offset = nothing(BN, lanes, R)
             for h in tl.static_range(2):
                 w = tl.load(p0 + line + (b * 2 + h) * (16 * PANEL))
                 w10 = down(w, 10, FAST)
                 for j in tl.static_range(8):
-                    if j % 4 == 0:
-                        factors = tl.load(p1 + (b * 4 + h * 2 + j // 4) * N + rows)
-                        mins = tl.load(p2 + (b * 4 + h * 2 + j // 4) * N + rows)
+                    if j % 2 == 0:
+                        word = tl.load(p1 + (b * 8 + h * 4 + j // 2) * N + rows)
+                    both = two_numbers(word, j % 2, j % 5, FAST)[:, None]
+                    factor, least = low_number(both), high_number(both)
                     x = activations(x_ptr, at, live, k + (h * 8 + j) * 16 + lane, R)
                     if j < 5:
                         value = integer(w, 3 << (2 * j), FAST)
                     else:
                         value = integer(w10, 3 << (2 * (j - 5)), FAST)
-                    part = accumulate(nothing(BN, lanes, R), value, x, R)
-                    block = scaled(part, byte(factors, j % 4) * (1.0 / (1 << (2 * (j % 5)))), block)
-                    offset = scaled(inputs_sum(x, BN, lanes, R), byte(mins, j % 4), offset)
+                    # Scales below 16 times quants below 4 are exact in float16.
+                    value = times(value, tl.broadcast_to(factor, (BN, lanes)), FAST)
+                    block = accumulate(block, value, x, R)
+                    offset = accumulate(offset, tl.broadcast_to(least, (BN, lanes)), x, R)
             acc = scaled(block, low_half(scales) * SUBNORMAL, acc)
             acc = scaled(offset, -high_half(scales), acc)
         elif KIND == "Q4_K":

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from kernels.packed.formats import BLOCKS, PANEL, UNITS, block_of, row_bytes
+from kernels.packed.formats import BLOCKS, PANEL, UNITS, row_bytes
 from kernels.packed.reference import dequantise, iq2_xxs_parts, mxfp4_codes, q2_k_parts, q4_k_parts
 
 CHUNK = 1 << 25
@@ -42,8 +42,8 @@ def repack(
             43; minus signs likewise, uint8; four odd scales a word (count, inputs / 128, outputs)
             int32; block scale / 8 (count, inputs / 256, outputs) float32.
         Q2_K: quants (count, outputs, inputs / 8) int16, 8 fields of 2 bits, 16 words for 128
-            inputs; four scales a word, four mins a word (count, inputs / 64, outputs) int32; both
-            block scales, F16, in one word (count, inputs / 256, outputs) int32.
+            inputs; scale and min of two groups of 16 in a word (count, inputs / 32, outputs)
+            int32; both block scales, F16, in one word (count, inputs / 256, outputs) int32.
         Q4_K: quants (count, outputs, inputs / 4) int16, 4 fields of 4 bits, 32 words for 128
             inputs; four scales a word, four mins a word (count, inputs / 128, outputs) int32; both
             block scales as Q2_K.
@@ -74,16 +74,16 @@ def repack(
             wholes = [part.new_empty((rows, part.shape[1])) for part in (*along, *across)]
         for whole, part in zip(wholes, (*along, *across), strict=True):
             whole[first : first + at_once] = part
-    planes = [_panels(wholes[i].view(count, outputs, -1), kind, inputs) for i in range(len(along))]
+    planes = [_panels(wholes[i].view(count, outputs, -1), kind) for i in range(len(along))]
     for whole in wholes[len(along) :]:
         planes.append(whole.view(count, outputs, -1).transpose(1, 2).contiguous())
     return kind, tuple(planes)
 
 
-def _panels(plane: Tensor, kind: str, inputs: int) -> Tensor:
+def _panels(plane: Tensor, kind: str) -> Tensor:
     """(count, outputs, words) as (count, panels, blocks, PANEL, words of a block), rows padded."""
     count, outputs, words = plane.shape
-    piece = {"Q8_0": block_of(kind, inputs), "Q2_K": 16}.get(kind, 32)
+    piece = 16 if kind == "Q2_K" else 32  # what a kernel loads at once of each of PANEL rows
     panels = -(-outputs // PANEL)
     laid = plane.new_zeros((count, panels, words // piece, PANEL, piece))
     for m in range(count):
@@ -116,8 +116,8 @@ def _q2_k(b: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     rows = b.shape[0]
     values, scales, mins = q2_k_parts(b.flatten(0, 1))
     quants = _fields(values.reshape(-1, 2, 8, 16), 2).reshape(rows, -1)
-    factors = [_words(part.reshape(rows, -1)) for part in (scales, mins)]
-    return [quants], [*factors, _words(b[:, :, 80:].reshape(rows, -1))]
+    factors = torch.stack([scales, mins], -1).reshape(rows, -1)
+    return [quants], [_words(factors), _words(b[:, :, 80:].reshape(rows, -1))]
 
 
 def _q4_k(b: Tensor) -> tuple[list[Tensor], list[Tensor]]:

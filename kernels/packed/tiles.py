@@ -21,8 +21,9 @@ class Tile(NamedTuple):
     stages: int
 
 
-PROGRAMS = 256
-"""Programs that a product should have: about two on each of an H200's 132 multiprocessors."""
+PROGRAMS, NARROW_PROGRAMS = 256, 512
+"""Programs that a product should have, those of a warp or two for many rows more of them: two to
+four on each of an H200's 132 multiprocessors."""
 
 MOST_SHARES = 16
 
@@ -30,30 +31,28 @@ MOST_SHARES = 16
 def tile_of(kind: str, count: int, outputs: int, inputs: int) -> Tile:
     """The tile of a product with a stack of matrices."""
     total = count * outputs
-    rows = next((r for r, most in ((16, 512), (32, 2560), (64, 65536)) if total <= most), 128)
+    rows = next((r for r, most in ((16, 512), (32, 2560)) if total <= most), 64)
     block = block_of(kind, inputs)
     programs, split = count * -(-outputs // rows), 1
-    while programs * split < PROGRAMS and split < MOST_SHARES and inputs // block >= 4 * split:
+    wide = rows < 64 or kind in ("F16", "F32")
+    wanted = PROGRAMS if wide else NARROW_PROGRAMS
+    while programs * split < wanted and split < MOST_SHARES and inputs // block >= 4 * split:
         split *= 2
-    warps = {16: 1, 32: 2, 64: 4 if kind in ("F16", "F32") else 2, 128: 4}[rows]
-    return Tile(rows, block, split, warps, 4)
+    warps = {16: 1, 32: 2, 64: 4 if wide else 2}[rows]
+    return Tile(rows, block, split, warps, 3 if inputs // block <= 8 * split else 4)
 
 
 class ExpertTiles(NamedTuple):
-    """Tiles of the two launches of `experts`; `shares` of the shared expert's down projection.
-
-    A launch has one number of warps, the routed tile's; blocks are `block_of`'s.
-    """
+    """Tiles of the launches of `experts`; their blocks are `block_of`'s."""
 
     up: Tile
     shared_up: Tile
     down: Tile
     shared_down: Tile
-    shares: int
 
 
 def expert_tiles(up: str, down: str) -> ExpertTiles:
     """The tiles of a mixture of experts of these kinds."""
     return ExpertTiles(
-        Tile(64, 0, 1, 2, 3), Tile(64, 0, 1, 2, 4), Tile(64, 0, 1, 2, 3), Tile(64, 0, 1, 2, 4), 2
+        Tile(64, 0, 2, 2, 3), Tile(64, 0, 4, 2, 4), Tile(64, 0, 2, 2, 2), Tile(64, 0, 4, 2, 4)
     )

@@ -7,10 +7,12 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.products import perturb, product
-from kernels.cuda.rows import FP8_BLOCK, fp8_tile, inverse_rms, rotate_row, to_half
+from kernels.cuda.rows import FP8_BLOCK, fp8_tile, inverse_rms, rotate_row, row_turns, to_half
 from kernels.cuda.workspace import scratch, zero
 from kernels.mode import TILES, Mode
+from kernels.packed.early import early, inputs_ready
 
 NONE, FP8, FP8_HALF = 0, 1, 2
 """Rounding of a stored row."""
@@ -24,10 +26,12 @@ def _store_row(
     """The kv projection normed, rotated and rounded."""
     i = tl.arange(0, WIDE)
     inside = i < width
+    weight = tl.load(norm + i, mask=inside, other=0.0)
+    c, s = row_turns(turns, width, size, 1.0, WIDE)
+    inputs_ready()
     row = tl.load(raw + i, mask=inside, other=0.0)
     row = row * inverse_rms(tl.sum(row * row, 0), width, epsilon)
-    row = row * tl.load(norm + i, mask=inside, other=0.0)
-    row = rotate_row(row, width, turns, size, 1.0, WIDE)
+    row = rotate_row(row * weight, c, s, WIDE)
     if ROUNDING != 0:
         flat = tl.reshape(i < width - size, [WIDE // FP8_BLOCK, FP8_BLOCK])
         tile = fp8_tile(tl.reshape(row, [WIDE // FP8_BLOCK, FP8_BLOCK]), flat)
@@ -55,9 +59,10 @@ def _finish_kernel(
     else:
         i = tl.arange(0, RANK)
         inside = i < rank
+        weight = tl.load(q_norm + i, mask=inside, other=0.0)
+        inputs_ready()
         x = tl.load(joined + row * stride + i, mask=inside, other=0.0)
-        x = x * inverse_rms(tl.sum(x * x, 0), rank, epsilon)
-        x = x * tl.load(q_norm + i, mask=inside, other=0.0)
+        x = x * inverse_rms(tl.sum(x * x, 0), rank, epsilon) * weight
         tl.store(qr + row * rank + i, x, mask=inside)
 
 
@@ -68,12 +73,13 @@ def _head_kernel(
     """One head's query, normed and rotated in place."""
     head, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
+    c, s = row_turns(turns + position * size, width, size, 1.0, WIDE)
+    inputs_ready()
     i = tl.arange(0, WIDE)
     at = q + (row * heads + head) * width + i
     x = tl.load(at, mask=i < width, other=0.0)
     x = x * inverse_rms(tl.sum(x * x, 0), width, epsilon)
-    x = rotate_row(x, width, turns + position * size, size, 1.0, WIDE)
-    tl.store(at, x, mask=i < width)
+    tl.store(at, rotate_row(x, c, s, WIDE), mask=i < width)
 
 
 def _wide(width: int) -> int:
@@ -89,7 +95,7 @@ def _finish(
         joined, joined.stride(0), rank, weights.q_norm, weights.kv_norm, positions, turns,
         turns.shape[1], qr, ring, ring.shape[0], origin, width, epsilon, QUERY=query,
         ROUNDING=KINDS[rounding], RANK=triton.next_power_of_2(rank), WIDE=_wide(width),
-        num_warps=4,
+        num_warps=4, **early(joined.device),
     )  # fmt: skip
 
 
@@ -100,6 +106,7 @@ def qkv(
     """As `kernels.qkv.qkv`; `origin` is a (1,) int64 tensor, read on the device."""
     rows, rank, width = x.shape[0], weights.q_norm.shape[0], weights.kv_norm.shape[0]
     joined = scratch(x.device, "qkv joined", rows, rank + width)
+    lanes.ready(x)
     if weights.kv is None:
         product(x, weights.q_a, joined, mode)
     else:
@@ -107,10 +114,12 @@ def qkv(
         product(x, weights.kv, joined[:, rank:], mode)
     perturb(joined[:, rank:], positions, mode)
     _finish(joined, True, positions, weights, turns, epsilon, rounding, qr, ring, origin)
+    lanes.ready(qr)
     product(qr, weights.q_b, q, mode)
     perturb(q, positions, mode)
     _head_kernel[(heads, rows)](
         q, positions, turns, turns.shape[1], heads, width, epsilon, WIDE=_wide(width), num_warps=2,
+        **early(q.device),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.choices import Choices
 from engine.events import ArmFinished, CycleFinished, Diverged, StateDrift, TokensCommitted
 from engine.paths import DECODE, Numerics, Perturb, Plan, Policy
 from engine.session import Engine
@@ -60,6 +61,26 @@ def test_a_prefix_of_a_batch_leaves_the_state_of_its_rows_alone() -> None:
         after = [m.forward(s, ids[290:291], INVARIANT).logits.tobytes()
                  for m, s in ((model, batch), (model, alone))]  # fmt: skip
         assert after[0] == after[1]
+
+
+def test_work_beside_other_work_gives_the_same_bits() -> None:
+    parts, _ = pair()
+    model, ids = parts.model, np.random.default_rng(4).integers(9, 8192, 310).tolist()
+    state = parts.new_state()
+    model.forward(state, ids[:280], INVARIANT, all_logits=False)  # the indexer chooses from here
+    in_line = state.clone()
+    wanted = [
+        model.forward(in_line, ids[at : at + 3], INVARIANT, record=Choices()).logits.tobytes()
+        for at in range(280, 310, 3)
+    ]
+    for _ in range(3):  # as it comes, captured, replayed
+        beside = state.clone()
+        found = [
+            model.forward(beside, ids[at : at + 3], INVARIANT).logits.tobytes()
+            for at in range(280, 310, 3)
+        ]
+        assert found == wanted
+        assert beside.digest() == in_line.digest()
 
 
 def race(numerics: Numerics, policies: tuple[Policy, ...], **settings: Any) -> list[Any]:

@@ -165,8 +165,8 @@ def mixed(
 EXPERT_KINDS = [("Q8_0", "Q8_0", True), ("IQ2_XXS", "Q2_K", True)]
 if CUDA:
     EXPERT_KINDS += [("Q8_0", "Q8_0", False), ("Q4_K", "Q4_K", True), ("MXFP4", "MXFP4", False)]
-WIDE = Tile(512, 0, 1, 4, 3), Tile(256, 0, 1, 4, 3)
-TILES = None if CUDA else ExpertTiles(WIDE[0], WIDE[0], WIDE[1], WIDE[1], 2)
+WIDE = Tile(512, 0, 2, 4, 3), Tile(256, 0, 2, 4, 3)
+TILES = None if CUDA else ExpertTiles(WIDE[0], WIDE[0], WIDE[1], WIDE[1])
 """Interpreted, few large tiles take less time."""
 
 

@@ -193,8 +193,15 @@ def test_attention_over_a_window_and_more(mode: Mode, ratio: float) -> None:
         assert torch.equal(run(slice(r, r + 1))[0], out[r])
 
 
-@pytest.mark.parametrize("rounded", [True, False])
-def test_indexer_selects_the_best_rows(rounded: bool) -> None:
+@pytest.mark.parametrize(
+    ("rounded", "few", "many"),
+    [(True, 4096, 8192), (False, 4096, 8192), (True, 16, 32), (False, 16, 8)],
+)
+def test_indexer_selects_the_best_rows(
+    rounded: bool, few: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels.indexer.triton_kernel.FEW", few)  # fewer than rows: in parts
+    monkeypatch.setattr("kernels.indexer.triton_kernel.MANY", many)
     dim, rank, heads, width, rope, k, capacity = 16, 16, 3, 64, 32, 4, 70
     x, qr = normal(0, 3, dim), normal(1, 3, rank)
     q_b, proj = normal(2, heads * width, rank), normal(3, heads, dim)
@@ -226,16 +233,20 @@ def test_indexer_selects_the_best_rows(rounded: bool) -> None:
     assert torch.isinf(gaps).all()
 
 
-def test_equal_scores_take_the_lower_rows() -> None:
+@pytest.mark.parametrize("few", [4096, 8])
+def test_equal_scores_take_the_lower_rows(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.indexer.triton_kernel.FEW", few)
     rows = torch.ones(40, 32)
     selected, counts = poisoned(1, 3, dtype=torch.int32), poisoned(1, dtype=torch.int32)
+    gaps = poisoned(1)
     turns = torch.from_numpy(rope_turns(200, 32, 160000.0, None))
     select_rows(
         torch.ones(1, 16, device=DEVICE), torch.ones(1, 16, device=DEVICE), places(140, 1),
         Indexer(packed(torch.ones(32, 16)), packed(torch.ones(1, 16))), on_device(turns), 1, 4, 3,
-        False, on_device(rows), selected, counts, poisoned(1), EXACT,
+        False, on_device(rows), selected, counts, gaps, EXACT,
     )  # fmt: skip
     assert selected.tolist() == [[0, 1, 2]]
+    assert gaps.tolist() == [0]
 
 
 def test_router_scores_table_and_pins() -> None:

@@ -1,0 +1,35 @@
+"""Kernels that are launched before the one before them on their stream has ended.
+
+CUDA calls this programmatic dependent launch. A kernel that begins with `inputs_ready` may be
+launched with the arguments `early`: its programs are in place when their inputs are.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.target_info import cuda_capability_geq
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def inputs_ready():
+    """Wait until the kernels before have written all; the kernel after may be launched now."""
+    if not INTERPRETED and cuda_capability_geq(9, 0):
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@cache
+def early(device: Any) -> dict[str, bool]:
+    """Launch arguments for a kernel that begins with `inputs_ready`."""
+    import torch
+
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return {}
+    return {"launch_pdl": True}
