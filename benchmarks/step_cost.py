@@ -132,6 +132,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
     steps: dict[str, Callable[[], int]] = {
         "decode": lambda: forward(1, DECODE["split"]),
+        "decode invariant": lambda: forward(1, DECODE["invariant"]),
         "draft, first confidence only": lambda: timed(lambda: draft(0)),
         f"draft {drafter.block_size}": lambda: timed(lambda: draft(drafter.block_size)),
         "context row": lambda: timed(lambda: drafter.extend(context.clone(), taps, position)),

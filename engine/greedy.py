@@ -46,24 +46,20 @@ class Rules:
             *before, last = self._tail[-self.no_repeat :]
             self._next.setdefault(tuple(before), []).append(last)
 
-    def _pop(self) -> None:
-        if len(self._tail) >= self.no_repeat:
-            key = tuple(self._tail[-self.no_repeat : -1])
-            self._next[key].pop()
-        self._tail.pop()
-
     def excluded(self, ahead: Sequence[int] = ()) -> list[int]:
         """Tokens that must not follow the history and then `ahead`."""
         if not self.no_repeat:
             return self._ignored
-        for token in ahead:
-            self.push(token)
-        before = self.no_repeat - 1
-        known = len(self._tail) >= before
-        key = tuple(self._tail[len(self._tail) - before :]) if known else None
-        found = list(self._next.get(key, ())) if key is not None else []
-        for _ in ahead:
-            self._pop()
+        size = self.no_repeat - 1
+        text = [*self._tail[max(0, len(self._tail) - size) :], *ahead]
+        if len(text) < size:
+            return self._ignored
+        key = text[len(text) - size :]
+        found = list(self._next.get(tuple(key), ()))
+        begin = len(text) - len(ahead) - size
+        for i, token in enumerate(ahead, start=begin):  # what they complete themselves
+            if i >= 0 and text[i : i + size] == key:
+                found.append(token)
         return self._ignored + found
 
     def process(self, logits: Any, ahead: Sequence[int] = ()) -> Logits:
@@ -101,10 +97,11 @@ def choose(row: Logits) -> int:
             raise ValueError("every token is excluded")
         first: int = row.best[0][0]
         return first
-    best = int(np.argmax(row))
-    if np.isnan(row[best]):  # argmax gives the first NaN if there is one
+    best = int(row.argmax())
+    value = float(row[best])
+    if value != value:  # argmax gives the first NaN if there is one
         raise ValueError("the logits hold a NaN")
-    if row[best] == -np.inf:
+    if value == -np.inf:
         raise ValueError("every token is excluded")
     return best
 

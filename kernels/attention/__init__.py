@@ -81,8 +81,9 @@ def attention(
     cpu, workspace = _cpu()
     width = ring.shape[1]
     most = ring.shape[0] + extra.shape[0]
-    # Eight lanes a head group: query, sums, sinks, totals, and scores padded to whole blocks.
-    space = workspace(8 * (2 * width + 2 + most + 8))
+    # Eight lanes a head group: query (padded to whole quads), sums, sinks, totals, scores (padded
+    # to whole blocks).
+    space = workspace(8 * (2 * width + 4 + 2 + most + 8))
     cpu.attention(
         q, ring, extra, spans, selected, counts, sinks, positions, turns, sinks.size, out, space,
         mode.words,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.cpu.compiling import kernel
-from kernels.cpu.key_lanes import lay_heads, score_keys, softmax_keys, weigh_keys
+from kernels.cpu.key_lanes import QUAD, lay_heads, score_keys, softmax_keys, weigh_keys
 from kernels.cpu.lanes import HEAD_LANES, address, float_at, keep, set_float
 from kernels.cpu.row_lanes import scale_row
 from kernels.cpu.rows import perturb, rotate
@@ -34,7 +34,7 @@ def attention(  # type: ignore[no-untyped-def]
     keys = np.empty(ring.shape[0] + extra.shape[0], np.int64)
     ring_at, extra_at, keys_at = address(ring), address(extra), address(keys)
     query_at = address(space)
-    totals_at = query_at + 4 * width * HEAD_LANES
+    totals_at = query_at + 4 * (width + QUAD) * HEAD_LANES
     sink_at = totals_at + 4 * HEAD_LANES
     sums_at = sink_at + 4 * HEAD_LANES
     scores_at = sums_at + 4 * width * HEAD_LANES
@@ -58,7 +58,9 @@ def attention(  # type: ignore[no-untyped-def]
             lay_heads(address(q) + row_at, real, width, query_at)
             for h in range(HEAD_LANES):
                 set_float(sink_at, h, sinks[first + min(h, real - 1)])
-            middle, middle_key = (width // 2, count // 2) if batch else (width, count)
+            middle, middle_key = width, count
+            if batch:
+                middle, middle_key = width // (2 * QUAD) * QUAD, count // 2
             for half in range(2 if batch else 1):
                 begin, end = half * middle, width if half else middle
                 score_keys(query_at, keys_at, count, begin, end, scores_at, half)

@@ -14,6 +14,7 @@ from llvmlite import ir
 F32 = ir.FloatType()
 F16 = ir.HalfType()
 I8 = ir.IntType(8)
+I16 = ir.IntType(16)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 

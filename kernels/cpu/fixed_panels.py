@@ -1,12 +1,12 @@
 """Products of Q8_0 panels with rows in fixed point: sums over a block are exact integers.
 
 A row is cut into blocks of 32 inputs; in each the largest magnitude becomes LARGEST of the number
-of planes: two planes hold a 16-bit integer's high and low byte, one holds an 8-bit integer. A block
-of a row is a record: [scale, start of each plane's sum, 0, planes]. The sums of a row's outputs
-run over the blocks in order.
+of bytes that an input keeps, 1 or 2. A block of a row is a record: [scale, start of the sums, two
+words unused, inputs]. The sums of a row's outputs run over the blocks in order.
 
-Machines that add products of bytes by fours (AVX-512 VNNI) do so. Others hold planes as floats,
-whose sums over a block are exact too, so that both give the same bits.
+Machines that add products of integers in fours or twos (AVX-512 VNNI) do so. Others hold two planes
+of floats, the integers' high and low bytes, whose sums over a block are exact too, so that both
+give the same bits.
 """
 
 from __future__ import annotations
@@ -19,59 +19,53 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from kernels.cpu.emit import F32, I8, I32, I64, Emitter, Value
+from kernels.cpu.emit import F32, I8, I16, I32, I64, Emitter, Value
 from kernels.cpu.lanes import numba_intrinsic
-from kernels.cpu.panels import (
-    BLOCK,
-    UNROLL,
-    WIDE,
-    block_scales,
-)
+from kernels.cpu.panels import BLOCK, PREFETCH_BYTES, UNROLL, WIDE, block_scales
 
 HAS_DOT_BYTES = (
     not config.CPU_NAME
     and not config.CPU_FEATURES
     and bool(llvm.get_host_cpu_features().get("avx512vnni"))
 )
-"""Whether the machine adds products of bytes by fours."""
+"""Whether the machine adds products of integers in fours (of 8 bits) and in twos (of 16)."""
 
 LARGEST = {1: 127.0, 2: 127.0 * 256 + 127}
-"""What a block's largest magnitude becomes, by planes: the signed bytes of two reach this far."""
+"""What a block's largest magnitude becomes, by bytes: two signed bytes reach this far."""
 
 HEAD_BYTES = 16
-PLANE_BYTES = BLOCK if HAS_DOT_BYTES else 4 * BLOCK
-"""Sizes in a record."""
+"""Size of a record before its inputs."""
 
 WEIGHT_BIAS = 128
-"""Added to the weights' bytes, so that they have no sign; a plane's sum starts with its undoing."""
+"""Added to weights for 8-bit inputs, so that they have no sign; sums start with its undoing."""
 
 SMALLEST = 1e-30
 """A block's largest magnitude counts as this at least."""
 
-MOST_FIXED_ROWS = (0, 6, 3)
-"""Rows that one pass over a panel serves, by planes: their sums fit the vector registers."""
+MOST_FIXED_ROWS = (0, 6, 6 if HAS_DOT_BYTES else 3)
+"""Rows that one pass over a panel serves, by bytes of an input: their sums fit the registers."""
 
-_DOT_BYTES = "llvm.x86.avx512.vpdpbusd.512"
+_DOT = {1: "llvm.x86.avx512.vpdpbusd.512", 2: "llvm.x86.avx512.vpdpwssd.512"}
 _TILES = WIDE // 16
 _KEYS = 8
 
 
-def record_bytes(planes: int) -> int:
-    """Bytes of a block of a row."""
-    return HEAD_BYTES + planes * PLANE_BYTES
+def record_bytes(size: int) -> int:
+    """Bytes of a block of a row whose inputs keep `size` bytes."""
+    return HEAD_BYTES + BLOCK * size * (1 if HAS_DOT_BYTES else 4)
 
 
 @intrinsic
-def fixed_row(typing_context: Any, planes: Any, x_at: Any, inputs: Any, out_at: Any) -> Any:
-    """Write a row's records.
+def fixed_row(typing_context: Any, size: Any, x_at: Any, inputs: Any, out_at: Any) -> Any:
+    """Write a row's records, `size` bytes an input.
 
     A NaN or an infinity makes its block's scale one.
     """
 
-    def emit(b: Any, planes: Value, x: Value, inputs: Value, out: Value) -> None:
+    def emit(b: Any, size: Value, x: Value, inputs: Value, out: Value) -> None:
         e = Emitter(b, 16)
-        with b.if_else(b.icmp_signed("==", planes, I64(1))) as (single, double):
-            for count, branch in ((1, single), (2, double)):
+        with b.if_else(b.icmp_signed("==", size, I64(1))) as (one, two):
+            for count, branch in ((1, one), (2, two)):
                 with branch:
 
                     def block(i: Value, _carried: Any, count: int = count) -> list[Value]:
@@ -84,7 +78,7 @@ def fixed_row(typing_context: Any, planes: Any, x_at: Any, inputs: Any, out_at: 
     return numba_intrinsic(types.void, 4, emit)
 
 
-def _write_record(e: Emitter, planes: int, x: Value, record: Value) -> None:
+def _write_record(e: Emitter, size: int, x: Value, record: Value) -> None:
     """One block."""
     b, one = e.b, Emitter(e.b, 1)
 
@@ -97,55 +91,62 @@ def _write_record(e: Emitter, planes: int, x: Value, record: Value) -> None:
     # As integers magnitudes are ordered as floats, and those that are not finite come last.
     word = e.total(larger(sizes[0], sizes[1]), larger)
     largest = b.bitcast(larger(word, b.bitcast(one.const(SMALLEST), I32)), F32)
-    factor = e.splat(b.fdiv(one.const(LARGEST[planes]), largest))
-    starts: list[Value] = []
-    for plane in range(planes):
-        total = e.const_int(0)
-        for half, part in enumerate(parts):
-            # Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
-            shifted = b.fadd(b.fmul(part, factor), e.const(12582912.0))
-            bits = b.bitcast(shifted, e.kind(I32))
-            if plane + 1 < planes:
-                bits = b.ashr(b.add(bits, e.const_int(128)), e.const_int(8))
-            values = b.ashr(b.shl(bits, e.const_int(24)), e.const_int(24))
-            total = b.add(total, values)
-            _write_values(e, values, half, b.add(record, I64(HEAD_BYTES + plane * PLANE_BYTES)))
-        starts.append(b.mul(e.total(total, b.add), I32(-WEIGHT_BIAS)))
-    one.store(b.fmul(largest, one.const(1.0 / LARGEST[planes])), record)
-    for plane, start in enumerate(starts):
-        one.store(start, b.add(record, I64(4 + 4 * plane)))
+    factor = e.splat(b.fdiv(one.const(LARGEST[size]), largest))
+    # Adding 1.5 * 2^23 leaves the rounded integers in the low bits.
+    shifted = [b.fadd(b.fmul(part, factor), e.const(12582912.0)) for part in parts]
+    values = [b.bitcast(value, e.kind(I32)) for value in shifted]
+    one.store(b.fmul(largest, one.const(1.0 / LARGEST[size])), record)
+    inputs = b.add(record, I64(HEAD_BYTES))
+    if not HAS_DOT_BYTES:
+        _write_planes(e, size, values, inputs)
+        return
+    for half, value in enumerate(values):
+        integers = b.trunc(value, e.kind(I8 if size == 1 else I16))
+        if size == 2:  # the order in which `_weight_words` splits four weights
+            integers = e.shuffle(integers, [i & ~3 | (0, 2, 1, 3)[i & 3] for i in range(16)])
+        place = b.inttoptr(b.add(inputs, I64(16 * size * half)), integers.type.as_pointer())
+        b.store(integers, place).align = 1
+    if size == 1:
+        total = b.add(*[_signed_byte(e, value) for value in values])
+        one.store(b.mul(e.total(total, b.add), I32(-WEIGHT_BIAS)), b.add(record, I64(4)))
 
 
-def _write_values(e: Emitter, values: Value, half: int, plane: Value) -> None:
-    """Half a block of a plane."""
+def _signed_byte(e: Emitter, value: Value) -> Value:
+    """The lowest byte of every lane, as a signed integer."""
+    return e.b.ashr(e.b.shl(value, e.const_int(24)), e.const_int(24))
+
+
+def _write_planes(e: Emitter, size: int, values: list[Value], inputs: Value) -> None:
+    """A block's integers as floats: the high bytes, rounded, then the signed low bytes."""
     b = e.b
-    if HAS_DOT_BYTES:
-        pointer = b.inttoptr(b.add(plane, I64(16 * half)), e.kind(I8).as_pointer())
-        b.store(b.trunc(values, e.kind(I8)), pointer).align = 1
-    else:
-        e.store(b.sitofp(values, e.kind(F32)), b.add(plane, I64(64 * half)))
+    for plane in range(size):
+        for half, value in enumerate(values):
+            last = plane + 1 == size
+            rest = value if last else b.ashr(b.add(value, e.const_int(128)), e.const_int(8))
+            place = b.add(inputs, I64(4 * BLOCK * plane + 64 * half))
+            e.store(b.sitofp(_signed_byte(e, rest), e.kind(F32)), place)
 
 
 @intrinsic
 def fixed_panel(
-    typing_context: Any, planes: Any, rows: Any, data_at: Any, scales_at: Any, records_at: Any,
+    typing_context: Any, size: Any, rows: Any, data_at: Any, scales_at: Any, records_at: Any,
     out_at: Any, out_stride: Any, inputs: Any,
 ) -> Any:  # fmt: skip
     """As `panel` for int8 weights and 1..MOST_FIXED_ROWS rows that `fixed_row` wrote."""
 
     def emit(
-        b: Any, planes: Value, rows: Value, data: Value, scales: Value, records: Value,
+        b: Any, size: Value, rows: Value, data: Value, scales: Value, records: Value,
         out: Value, out_stride: Value, inputs: Value,
     ) -> None:  # fmt: skip
         done = b.append_basic_block("done")
-        switch = b.switch(b.add(b.mul(planes, I64(_KEYS)), rows), done)
+        switch = b.switch(b.add(b.mul(size, I64(_KEYS)), rows), done)
         for count in (1, 2) if HAS_DOT_BYTES else (2,):
-            for size in range(1, MOST_FIXED_ROWS[count] + 1):
-                block = b.append_basic_block(f"fixed{count}{size}")
-                switch.add_case(I64(count * _KEYS + size), block)
+            for several in range(1, MOST_FIXED_ROWS[count] + 1):
+                block = b.append_basic_block(f"fixed{count}{several}")
+                switch.add_case(I64(count * _KEYS + several), block)
                 b.position_at_end(block)
                 _emit_panel(
-                    Emitter(b, 16), count, size, data, scales, records, out, out_stride, inputs
+                    Emitter(b, 16), count, several, data, scales, records, out, out_stride, inputs
                 )
                 b.branch(done)
         b.position_at_end(done)
@@ -154,20 +155,20 @@ def fixed_panel(
 
 
 def _emit_panel(
-    e: Emitter, planes: int, size: int, data: Value, scales: Value, records: Value, out: Value,
+    e: Emitter, size: int, several: int, data: Value, scales: Value, records: Value, out: Value,
     out_stride: Value, inputs: Value,
 ) -> None:  # fmt: skip
-    """The body for one number of planes and rows."""
+    """The body for one size of inputs and number of rows."""
     b = e.b
     blocks = b.sdiv(inputs, I64(BLOCK))
-    stride = b.mul(blocks, I64(record_bytes(planes)))
-    rows = [b.add(records, b.mul(stride, I64(r))) for r in range(size)]
-    block_sums = _sums_of_bytes if HAS_DOT_BYTES else _sums_of_floats
+    stride = b.mul(blocks, I64(record_bytes(size)))
+    rows = [b.add(records, b.mul(stride, I64(r))) for r in range(several)]
+    block_sums = _sums_of_integers if HAS_DOT_BYTES else _sums_of_floats
 
     def block(i: Value, totals: Any) -> list[Value]:
         place = b.add(data, b.mul(i, I64(BLOCK * WIDE)))
-        at = [e.at(row, i, record_bytes(planes)) for row in rows]
-        sums = block_sums(e, planes, place, at)
+        at = [e.at(row, i, record_bytes(size)) for row in rows]
+        sums = block_sums(e, size, place, at)
         d = block_scales(e, scales, i, _TILES)
         new = []
         for r, record in enumerate(at):
@@ -177,62 +178,73 @@ def _emit_panel(
                 new.append(e.fma(sums[j], b.fmul(d[t], scale), totals[j]))
         return new
 
-    totals = e.loop(I64(0), blocks, [e.const(0.0)] * (size * _TILES), block)
-    for r in range(size):
+    totals = e.loop(I64(0), blocks, [e.const(0.0)] * (several * _TILES), block)
+    for r in range(several):
         row = b.add(out, b.mul(b.mul(out_stride, I64(r)), I64(4)))
         for t in range(_TILES):
             e.store(totals[r * _TILES + t], b.add(row, I64(64 * t)))
 
 
-def _sums_of_bytes(e: Emitter, planes: int, place: Value, at: list[Value]) -> list[Value]:
-    """A block's sums, by rows and tiles, as floats.
-
-    Nothing is prefetched: lines are read so fast that requests for later ones would crowd them out.
-    """
+def _sums_of_integers(e: Emitter, size: int, place: Value, at: list[Value]) -> list[Value]:
+    """A block's sums, by rows and tiles, as floats."""
     b, words = e.b, e.kind(I32)
-    module = b.module
-    dot = module.globals.get(_DOT_BYTES) or ir.Function(
-        module, ir.FunctionType(words, [words] * 3), _DOT_BYTES
-    )
+    name, module = _DOT[size], b.module
+    kind = ir.FunctionType(words, [words] * 3)
+    dot = module.globals.get(name) or ir.Function(module, kind, name)
 
     def lane(address: Value) -> Value:
-        """Four bytes in every lane."""
+        """A word of inputs in every lane."""
         value = b.load(b.inttoptr(address, I32.as_pointer()))
         value.align = 4
         return b.bitcast(e.splat(b.bitcast(value, F32)), words)
 
-    def started(plane: int) -> list[Value]:
-        starts = [lane(b.add(record, I64(4 + 4 * plane))) for record in at]
-        return [start for start in starts for _ in range(_TILES)]
-
-    def add(sums: list[Value], plane: int, group: int, weights: list[Value]) -> None:
-        for r, record in enumerate(at):
-            x = lane(b.add(record, I64(HEAD_BYTES + BLOCK * plane + UNROLL * group)))
-            for t in range(_TILES):
-                j = r * _TILES + t
-                sums[j] = b.call(dot, [sums[j], weights[t], x])
-
     def load(group: int) -> list[Value]:
-        lines = [b.add(place, I64(64 * (_TILES * group + t))) for t in range(_TILES)]
-        weights, sign = [], -0x7F7F7F80  # the bytes' sign bits: adds WEIGHT_BIAS to each
-        for line in lines:
+        """Four weights of every output."""
+        weights = []
+        for t in range(_TILES):
+            line = b.add(place, I64(64 * (_TILES * group + t)))
+            e.prefetch(b.add(line, I64(PREFETCH_BYTES)))
             value = b.load(b.inttoptr(line, words.as_pointer()))
             value.align = 64
-            weights.append(b.xor(value, e.const_int(sign)))
+            weights.append(value)
         return weights
 
-    sums = [started(plane) for plane in range(planes)]
+    # A single row's 16-bit sums are kept in two parts: more additions are under way at once.
+    parts = 2 if size == 2 and len(at) == 1 else 1
+    sums = [[e.const_int(0)] * (len(at) * _TILES) for _ in range(parts)]
+    if size == 1:
+        sums[0] = [lane(b.add(record, I64(4))) for record in at for _ in range(_TILES)]
     for group in range(BLOCK // UNROLL):
-        weights = load(group)
-        for plane in range(planes):
-            add(sums[plane], plane, group, weights)
-    found = sums[0]
-    if planes == 2:
-        found = [b.add(b.shl(h, e.const_int(8)), low) for h, low in zip(*sums, strict=True)]
+        raw = load(group)
+        for half in range(size):
+            split = _weight_bytes if size == 1 else _weight_words
+            weights = [split(e, value, half) for value in raw]
+            part = sums[half % parts]
+            for r, record in enumerate(at):
+                x = lane(b.add(record, I64(HEAD_BYTES + UNROLL * (size * group + half))))
+                for t in range(_TILES):
+                    j = r * _TILES + t
+                    part[j] = b.call(dot, [part[j], weights[t], x])
+    found = sums[0] if parts == 1 else [b.add(*pair) for pair in zip(*sums, strict=True)]
     return [b.sitofp(value, e.kind(F32)) for value in found]
 
 
-def _sums_of_floats(e: Emitter, planes: int, place: Value, at: list[Value]) -> list[Value]:
+def _weight_bytes(e: Emitter, four: Value, _half: int) -> Value:
+    """Four weights of every lane without a sign: the sign bits' change adds WEIGHT_BIAS to each."""
+    return e.b.xor(four, e.const_int(-0x7F7F7F80))
+
+
+def _weight_words(e: Emitter, four: Value, half: int) -> Value:
+    """Two of four weights of every lane as 16-bit integers: the first and third, or the others."""
+    b = e.b
+    kind = ir.VectorType(I16, 2 * e.lanes)
+    eight = ir.Constant(kind, [I16(8)] * (2 * e.lanes))
+    value = b.bitcast(four, kind)
+    value = b.ashr(value if half else b.shl(value, eight), eight)
+    return b.bitcast(value, e.kind(I32))
+
+
+def _sums_of_floats(e: Emitter, size: int, place: Value, at: list[Value]) -> list[Value]:
     """The same from planes of floats: both planes' sums fit a float's 24 bits."""
     b = e.b
     count = len(at) * _TILES
@@ -245,13 +257,13 @@ def _sums_of_floats(e: Emitter, planes: int, place: Value, at: list[Value]) -> l
             for u, w in enumerate(weights):
                 first = b.add(b.mul(g, I64(4 * UNROLL)), I64(HEAD_BYTES + 4 * u))
                 for r, record in enumerate(at):
-                    for plane in range(planes):
-                        x = e.load_one(b.add(b.add(record, first), I64(plane * PLANE_BYTES)))
+                    for plane in range(size):
+                        x = e.load_one(b.add(b.add(record, first), I64(4 * BLOCK * plane)))
                         j = plane * count + r * _TILES + t
                         values[j] = e.fma(w, e.splat(x), values[j])
         return values
 
-    zeros = [e.const(0.0)] * (planes * count)
+    zeros = [e.const(0.0)] * (size * count)
     sums = e.loop(I64(0), I64(BLOCK // UNROLL), zeros, group)
     high, low = sums[:count], sums[count:]
     wholes = [e.fma(h, e.const(256.0), rest) for h, rest in zip(high, low, strict=True)]

@@ -1,41 +1,74 @@
 """Vector code of attention: one row's query heads against a list of keys.
 
 Keys are the addresses of rows of floats, so that a ring and a second array are read alike. Scores
-lie as (keys, HEAD_LANES): a lane is a head, sums over a key's elements and over keys run in order.
+lie as (keys, HEAD_LANES): a lane is a head. A sum over a key's elements is four side by side, that
+of a softmax's weights two; weighted keys are added in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from kernels.cpu.emit import F32, I32, I64, Emitter, Value
 from kernels.cpu.lanes import HEAD_LANES, KEY_BLOCK, numba_intrinsic
 
+QUAD = 4
+"""Neighbouring elements of a head that lie side by side in the layout of `lay_heads`."""
+
+_QUAD_BYTES = 4 * QUAD * HEAD_LANES
+_HALF = HEAD_LANES // 2
+"""Heads whose quads one vector of 16 holds."""
+
 
 @intrinsic
 def lay_heads(typing_context: Any, heads_at: Any, count: Any, width: Any, out_at: Any) -> Any:
-    """out[d, h] = head_h[d] for HEAD_LANES heads of `width` floats; beyond `count` the last one."""
+    """out[d / QUAD, h, d % QUAD] = head_h[d] for HEAD_LANES heads of `width` floats.
+
+    Beyond `width` zeros, to a whole number of quads; beyond `count` the last head.
+    """
 
     def emit(b: Any, heads: Value, count: Value, width: Value, out: Value) -> None:
-        one = Emitter(b, 1)
+        quad = Emitter(b, QUAD)
         end = b.sub(count, I64(1))
         rows = []
         for h in range(HEAD_LANES):
             index = b.select(b.icmp_signed("<", I64(h), end), I64(h), end)
-            rows.append(one.at(heads, b.mul(index, width), 4))
+            rows.append(quad.at(heads, b.mul(index, width), 4))
 
-        def element(d: Value, _carried: Any) -> list[Value]:
-            place = one.at(out, d, 4 * HEAD_LANES)
-            for h, row in enumerate(rows):
-                one.store(one.load(one.at(row, d, 4)), b.add(place, I64(4 * h)))
+        def lay(i: Value, values: list[Value]) -> list[Value]:
+            place = quad.at(out, i, _QUAD_BYTES)
+            for h, value in enumerate(values):
+                quad.store(value, b.add(place, I64(4 * QUAD * h)))
             return []
 
-        one.loop(I64(0), width, [], element)
+        def whole(i: Value, _carried: Any) -> list[Value]:
+            return lay(i, [quad.load(quad.at(row, i, 4 * QUAD)) for row in rows])
+
+        def rest(i: Value, _carried: Any) -> list[Value]:
+            return lay(i, [_last_quad(quad, row, i, width) for row in rows])
+
+        quads = b.sdiv(width, I64(QUAD))
+        quad.loop(I64(0), quads, [], whole)
+        quad.loop(quads, b.sdiv(b.add(width, I64(QUAD - 1)), I64(QUAD)), [], rest)
 
     return numba_intrinsic(types.void, 4, emit)
+
+
+def _last_quad(quad: Emitter, row: Value, index: Value, width: Value) -> Value:
+    """Quad `index` of a row of `width` floats, zero beyond the row's end."""
+    b = quad.b
+    value = quad.const(0.0)
+    for i in range(QUAD):
+        d = b.add(b.mul(index, I64(QUAD)), I64(i))
+        inside = b.icmp_signed("<", d, width)
+        one = quad.load_one(quad.at(row, b.select(inside, d, I64(0)), 4))
+        value = b.insert_element(value, b.select(inside, one, F32(0.0)), I32(i))
+    return value
 
 
 @intrinsic
@@ -51,6 +84,8 @@ def score_keys(
 ) -> Any:
     """scores[j, h] = sum over first <= d < last of query[d, h] * key_j[d] (added if `add`).
 
+    The query lies as `lay_heads` writes it. A sum is four, over d = 0, 1, 2 and 3 modulo QUAD, each
+    in order, then added as (0 + 1) + (2 + 3). `first` is a multiple of QUAD, `last` one or the end.
     `count` keys (>= 1); the buffer of scores has room for the next multiple of KEY_BLOCK.
     """
 
@@ -58,9 +93,41 @@ def score_keys(
         b: Any, query: Value, keys: Value, count: Value, first: Value, last: Value, scores: Value,
         add: Value,
     ) -> None:  # fmt: skip
-        e = Emitter(b, HEAD_LANES)
+        e, quad, wide = Emitter(b, HEAD_LANES), Emitter(b, QUAD), Emitter(b, QUAD * _HALF)
         end = b.sub(count, I64(1))
         adding = b.icmp_signed("!=", add, I64(0))
+
+        def products(i: Value, quads: list[Value], sums: Any) -> list[Value]:
+            place = wide.at(query, i, _QUAD_BYTES)
+            halves = [wide.load(b.add(place, I64(64 * half))) for half in range(2)]
+            new = []
+            for j, value in enumerate(quads):
+                key = quad.shuffle(value, list(range(QUAD)) * _HALF)
+                new += [wide.fma(key, q, sums[2 * j + half]) for half, q in enumerate(halves)]
+            return new
+
+        def pick(x: Value, y: Value, order: list[int]) -> Value:
+            """Lanes of two vectors, those of y from 16 on."""
+            return b.shuffle_vector(x, y, ir.Constant(wide.kind(I32), order))
+
+        def halved(x: Value, y: Value) -> Value:
+            """Neighbouring lanes added: in every quad two sums of x, then two of y."""
+            even = [16 * (i % 4 // 2) + i // 4 * 4 + i % 2 * 2 for i in range(16)]
+            return b.fadd(pick(x, y, even), pick(x, y, [lane + 1 for lane in even]))
+
+        def finish(sums: Any) -> list[Value]:
+            """Scores of every two keys, by heads."""
+            found = []
+            for j in range(0, 2 * KEY_BLOCK, 8):
+                # Of four keys the sums of four heads each: heads in quads, keys in a quad.
+                low, high = (
+                    halved(halved(sums[h], sums[h + 2]), halved(sums[h + 4], sums[h + 6]))
+                    for h in (j, j + 1)
+                )
+                for k in (0, 2):
+                    order = [16 * (i % 8 // 4) + i % 4 * 4 + i // 8 + k for i in range(16)]
+                    found.append(pick(low, high, order))
+            return found
 
         def block(i: Value, _carried: Any) -> list[Value]:
             start = b.mul(i, I64(KEY_BLOCK))
@@ -70,18 +137,21 @@ def score_keys(
                 inside = b.select(b.icmp_signed("<", index, end), index, end)
                 rows.append(e.load_int(e.at(keys, inside, 8)))
 
-            def element(d: Value, sums: Any) -> list[Value]:
-                q = e.load(e.at(query, d, 4 * HEAD_LANES))
-                return [
-                    e.fma(e.splat(e.load_one(e.at(row, d, 4))), q, s)
-                    for row, s in zip(rows, sums, strict=True)
-                ]
+            def whole(i: Value, sums: Any) -> list[Value]:
+                return products(i, [quad.load(quad.at(row, i, 4 * QUAD)) for row in rows], sums)
 
-            sums = e.loop(first, last, [e.const(0.0)] * KEY_BLOCK, element)
-            for j, value in enumerate(sums):
-                place = e.at(scores, b.add(start, I64(j)), 4 * HEAD_LANES)
-                before = b.select(adding, e.load(place), e.const(0.0))
-                e.store(b.fadd(value, before), place)
+            def rest(i: Value, sums: Any) -> list[Value]:
+                return products(i, [_last_quad(quad, row, i, last) for row in rows], sums)
+
+            zeros = [wide.const(0.0)] * (2 * KEY_BLOCK)
+            quads = b.sdiv(last, I64(QUAD))
+            sums = e.loop(b.sdiv(first, I64(QUAD)), quads, zeros, whole)
+            sums = e.loop(quads, b.sdiv(b.add(last, I64(QUAD - 1)), I64(QUAD)), sums, rest)
+            place = e.at(scores, start, 4 * HEAD_LANES)
+            for j, value in enumerate(finish(sums)):
+                two = b.add(place, I64(2 * 4 * HEAD_LANES * j))
+                before = b.select(adding, wide.load(two), wide.const(0.0))
+                wide.store(b.fadd(value, before), two)
             return []
 
         blocks = b.sdiv(b.add(count, I64(KEY_BLOCK - 1)), I64(KEY_BLOCK))
@@ -96,30 +166,44 @@ def softmax_keys(
 ) -> Any:
     """scores[j, h] = e^(scale * scores[j, h] - M_h); total[h] = their sum + e^(sink_h - M_h).
 
-    M_h is the largest of the scaled scores and the sink.
+    M_h is the largest of the scaled scores and the sink. The sums over even and odd keys run in
+    order side by side, then they are added; a last key without a neighbour follows.
     """
 
     def emit(b: Any, scores: Value, count: Value, scale: Value, sinks: Value, total: Value) -> None:
-        e = Emitter(b, HEAD_LANES)
-        scales = e.splat(scale)
-        sink = e.load(sinks)
+        one, two = Emitter(b, HEAD_LANES), Emitter(b, 2 * HEAD_LANES)
+        pairs = b.sdiv(count, I64(2))
+        single = b.mul(pairs, I64(2))
+        sink = one.load(sinks)
 
-        def scaled(j: Value, carried: Any) -> list[Value]:
-            place = e.at(scores, j, 4 * HEAD_LANES)
-            z = b.fmul(e.load(place), scales)
-            e.store(z, place)
-            return [e.larger(z, carried[0])]
+        def over_keys(
+            start: Value,
+            combine: Callable[[Emitter, Value, Value], Value],
+            step: Callable[[Emitter, Value], Value],
+        ) -> Value:
+            """start combined with the values that `step` gives for and writes over all scores."""
 
-        largest = e.loop(I64(0), count, [sink], scaled)[0]
+            def turn(e: Emitter, i: Value, carried: Any) -> list[Value]:
+                place = e.at(scores, i, 4 * e.lanes)
+                value = step(e, e.load(place))
+                e.store(value, place)
+                return [combine(e, value, carried[0])]
 
-        def weight(j: Value, carried: Any) -> list[Value]:
-            place = e.at(scores, j, 4 * HEAD_LANES)
-            w = e.exp(b.fsub(e.load(place), largest))
-            e.store(w, place)
-            return [b.fadd(carried[0], w)]
+            both = two.shuffle(start, [*range(HEAD_LANES)] * 2)
+            both = two.loop(I64(0), pairs, [both], lambda i, c: turn(two, i, c))[0]
+            halves = [two.shuffle(both, range(h, h + HEAD_LANES)) for h in (0, HEAD_LANES)]
+            found = combine(one, *halves)
+            return one.loop(single, count, [found], lambda i, c: turn(one, i, c))[0]
 
-        sums = e.loop(I64(0), count, [e.const(0.0)], weight)[0]
-        e.store(b.fadd(sums, e.exp(b.fsub(sink, largest))), total)
+        def weight(e: Emitter, z: Value) -> Value:
+            top = two.shuffle(largest, [*range(HEAD_LANES)] * 2) if e is two else largest
+            return e.exp(b.fsub(z, top))
+
+        largest = over_keys(
+            sink, lambda e, x, y: e.larger(x, y), lambda e, x: b.fmul(x, e.splat(scale))
+        )
+        sums = over_keys(one.const(0.0), lambda e, x, y: b.fadd(y, x), weight)
+        one.store(b.fadd(sums, one.exp(b.fsub(sink, largest))), total)
 
     return numba_intrinsic(types.void, 5, emit, floats=(2,))
 

@@ -32,9 +32,11 @@ from kernels.cpu.panels import (
     MOST_ROWS_Q8,
     NARROW,
     Q8,
+    STACK_BYTES,
     UNROLL,
     WIDE,
     panel,
+    spare_bytes,
     spare_panel,
 )
 from kernels.cpu.row_lanes import add_row, copy_row, half_row
@@ -131,25 +133,26 @@ def product(
     kind, inputs, outputs = word_at(words, KIND), word_at(words, INPUTS), word_at(words, OUTPUTS)
     data, scales = word_at(words, DATA), word_at(words, SCALES)
     size = 4 if kind == FLOAT else 2 if kind == HALF else 1
-    planes = 0
+    fixed = 0  # bytes that an input keeps in fixed point
     if kind == Q8:
-        planes = 2 if flags & FIXED_16 else 1 if flags & FIXED_8 and HAS_DOT_BYTES else 0
-    rounding = flags & ROUND_ROWS and not planes
+        fixed = 2 if flags & FIXED_16 else 1 if flags & FIXED_8 and HAS_DOT_BYTES else 0
+    rounding = flags & ROUND_ROWS and not fixed
     blocks = inputs // BLOCK
-    stride = blocks * (RECORD_2 if planes == 2 else RECORD_1)
-    rounded = np.empty(rows * inputs if rounding else 0, np.float32)
-    packed = np.empty(rows * stride if planes else 0, np.uint8)
+    stride = blocks * (RECORD_2 if fixed == 2 else RECORD_1) if fixed else 4 * inputs
+    needed = rows * stride if fixed or rounding else 0
+    heap = np.empty(needed if needed > STACK_BYTES else 0, np.uint8)
+    copies = address(heap) if needed > STACK_BYTES else spare_bytes()
+    for r in range(rows if needed else 0):
+        source, copy = x + 4 * r * x_stride, copies + r * stride
+        if fixed:
+            fixed_row(fixed, source, inputs, copy)
+        else:
+            half_row(source, inputs, copy)
     if rounding:
-        for r in range(rows):
-            half_row(x + 4 * r * x_stride, inputs, address(rounded) + 4 * r * inputs)
-        x, x_stride = address(rounded), inputs
-    records = address(packed)
-    if planes:
-        for r in range(rows):
-            fixed_row(planes, x + 4 * r * x_stride, inputs, records + r * stride)
-    most = MOST_FIXED_ROWS[planes] if planes else MOST_ROWS_Q8 if kind == Q8 else MOST_ROWS
+        x, x_stride = copies, inputs
+    most = MOST_FIXED_ROWS[fixed] if fixed else MOST_ROWS_Q8 if kind == Q8 else MOST_ROWS
     spare = spare_panel()
-    halves = flags & BATCH_ORDER and not planes and blocks > 1
+    halves = flags & BATCH_ORDER and not fixed and blocks > 1
     middle = blocks // 2 * BLOCK if halves else inputs
     column = 0
     while column < outputs:
@@ -164,8 +167,8 @@ def product(
             for part in range(2 if halves else 1):
                 direct = real == width and part == 0
                 target, step = (place, out_stride) if direct else (spare, width)
-                if planes:
-                    fixed_panel(planes, count, w, s, records + row * stride, target, step, inputs)
+                if fixed:
+                    fixed_panel(fixed, count, w, s, copies + row * stride, target, step, inputs)
                 else:
                     first = part * middle
                     wp, sp = w + first * width * size, s + first // BLOCK * width * 2
@@ -178,8 +181,7 @@ def product(
                         copy_row(spare + 4 * r * width, real, place + 4 * r * out_stride)
             row += count
         column += width
-    keep(rounded)
-    keep(packed)
+    keep(heap)
 
 
 @inline

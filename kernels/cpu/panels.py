@@ -11,10 +11,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kernels.cpu.emit import F32, I64, Emitter, Value
+from kernels.cpu.emit import I8, I64, Emitter, Value
 from kernels.cpu.lanes import numba_intrinsic
 
 Q8, HALF, FLOAT = 0, 1, 2
@@ -37,7 +36,10 @@ MOST_ROWS, MOST_ROWS_Q8 = 6, 3
 With Q8_0 a block's sums come beside the totals, so that fewer fit.
 """
 
-PREFETCH_BYTES = 4096
+STACK_BYTES = 1 << 16
+"""Copies of a product's rows lie on the stack when they are no larger than this."""
+
+PREFETCH_BYTES = 8192
 """How far ahead weights are prefetched: the hardware's own stops at the end of a page."""
 
 
@@ -174,13 +176,25 @@ def block_scales(e: Emitter, scales: Value, block: Value, vectors: int) -> list[
     return [e.load_half(e.b.add(place, I64(32 * t)), 32) for t in range(vectors)]
 
 
-@intrinsic
-def spare_panel(typing_context: Any) -> Any:
-    """Address of MOST_ROWS x WIDE floats on the stack."""
+def _on_stack(size: int) -> Any:
+    """What an intrinsic returns whose result is the address of `size` bytes on the stack."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Value:
-        space = cgutils.alloca_once(builder, ir.ArrayType(F32, MOST_ROWS * WIDE))
+        with builder.goto_entry_block():
+            space = builder.alloca(ir.ArrayType(I8, size))
         space.align = 64
         return builder.ptrtoint(space, I64)
 
     return types.intp(), generate
+
+
+@intrinsic
+def spare_panel(typing_context: Any) -> Any:
+    """Address of MOST_ROWS x WIDE floats on the stack."""
+    return _on_stack(4 * MOST_ROWS * WIDE)
+
+
+@intrinsic
+def spare_bytes(typing_context: Any) -> Any:
+    """Address of STACK_BYTES on the stack."""
+    return _on_stack(STACK_BYTES)

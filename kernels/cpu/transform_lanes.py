@@ -80,7 +80,7 @@ def hadamard_row(typing_context: Any, x_at: Any, count: Any) -> Any:
 
             def pair(i: Value, _carried: Any) -> list[Value]:
                 element = b.mul(i, I64(lanes.lanes))
-                low = b.sub(b.mul(element, I64(2)), b.srem(element, step))
+                low = b.sub(b.mul(element, I64(2)), b.and_(element, b.sub(step, I64(1))))
                 here, there = lanes.at(x, low, 4), lanes.at(x, b.add(low, step), 4)
                 p, q = lanes.load(here), lanes.load(there)
                 lanes.store(b.fadd(p, q), here)

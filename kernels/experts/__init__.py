@@ -86,7 +86,7 @@ def mix_experts(
     """
     kernel, workspace = _cpu()
     n, width = x.shape
-    space = workspace(n * (3 * width + 3 * experts.down.inputs))
+    space = workspace(n * width + chosen.size * (2 * width + 3 * experts.down.inputs))
     kernel(
         x, chosen, weights, experts.gate_up.words, experts.down.words, clamp, y, add, positions,
         space, mode.words,

@@ -1,4 +1,7 @@
-"""CPU kernel of `kernels.experts`: rows are gathered by expert, sums run by ascending expert."""
+"""CPU kernel of `kernels.experts`: rows are gathered by expert, sums run by ascending expert.
+
+In batches they begin in the middle of the experts instead, and end there.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,16 @@ def experts(  # type: ignore[no-untyped-def]
     rows, width = x.shape
     count, hidden = up_words.shape[0], up_words[0, OUTPUTS] // 2
     flags, batch = mode[0], mode[0] & BATCH_ORDER
+    most = chosen.size  # rows of one expert: a row can name one more than once
     gathered = address(space)
-    both = gathered + 4 * rows * width
-    middle = both + 8 * rows * hidden
-    result = middle + 4 * rows * hidden
-    total = result + 4 * rows * width
-    members, factors = np.empty(rows, np.int64), np.empty(rows, np.float32)
+    both = gathered + 4 * most * width
+    middle = both + 8 * most * hidden
+    result = middle + 4 * most * hidden
+    total = result + 4 * most * width
+    members, factors = np.empty(most, np.int64), np.empty(most, np.float32)
     fill_row(total, rows * width, np.float32(0.0))
     for turn in range(count):
-        e = count - 1 - turn if batch else turn
+        e = (turn + count // 2) % count if batch else turn
         size = 0
         for r in range(rows):
             for j in range(chosen.shape[1]):

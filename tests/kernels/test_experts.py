@@ -48,3 +48,18 @@ def test_mix(experts: int, k: int, width: int, hidden: int, clamp: float) -> Non
     (batch,) = run(slice(0, rows), Mode(batch=True, round_rows=True))
     assert_close("batch", expected, batch, 2e-3)
     assert (batch != y).any()
+
+
+def test_a_row_may_name_an_expert_twice() -> None:
+    g = torch.Generator().manual_seed(3)
+    both, downs = torch.randn(4, 80, 48, generator=g), torch.randn(4, 48, 40, generator=g)
+    weights = Experts(pack(list(both.numpy())), pack(list(downs.numpy())))
+    x = torch.randn(1, 48, generator=g).numpy()
+
+    def run(*experts: int) -> np.ndarray:
+        chosen = np.array([experts], np.int32)
+        y, factors = np.zeros((1, 48), np.float32), np.ones(chosen.shape, np.float32)
+        mix_experts(x, chosen, factors, weights, 10.0, y, False, np.zeros(1, np.int64), EXACT)
+        return y
+
+    assert_close("y", torch.from_numpy(2 * run(1) + run(3)), run(1, 1, 3), 1e-6)
