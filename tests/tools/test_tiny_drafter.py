@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import torch
 from torch import Tensor
 
 from tests.tools.test_tiny_target import SHAPE, random_ids, random_target
+from tools.tiny_model.decode import Generated
 from tools.tiny_model.drafter import (
+    CONFIDENCE_WEIGHT,
     Drafter,
+    block_bans,
     continued,
     fresh_drafter,
     losses,
@@ -25,6 +29,8 @@ from tools.tiny_model.export import write
 from tools.tiny_model.file_types import DRAFTER_FILE, load_weights, rounded_like_file
 from tools.tiny_model.shape import DraftShape
 from tools.tiny_model.target import forward
+from tools.tiny_model.tokenizer import EOS
+from tools.tiny_model.train_drafter import own_rows
 
 DRAFT = DraftShape(stages=2, experts=4, experts_used=2, expert_dim=32, markov_rank=32)
 ANCHOR = 200
@@ -78,10 +84,11 @@ def test_losses_reach_every_tensor() -> None:
         final, taps = forward(target, ids, rounding=True, taps=3)
         made.top["markov_head.markov_w2"] += 0.01
     anchors = torch.tensor([[10, 100], [130, 240]])
-    wanted = teacher(final, target.top["output"], anchors, DRAFT.block)
+    bans = torch.full((2, 2, DRAFT.block, 4), -1)
+    wanted = teacher(final, target.top["output"], anchors, bans)
     u, _ = rows(made, target.top, taps, ids, anchors, rounding=True, dtype=torch.float32)
     loss, accept, same = losses(
-        u, made.top, target.top["output"], wanted.detach(), ids, anchors, 0.1
+        u, made.top, target.top["output"], wanted.detach(), bans, ids, anchors, 0.1
     )
     loss.backward(retain_graph=True)
     for name, tensor in made.trainable().items():
@@ -100,10 +107,10 @@ def test_propose_chains_the_markov_bias_and_respects_bans() -> None:
             made.top["markov_head.markov_w2"][token + 1, token] = 1e3
         u = torch.randn(DRAFT.block, SHAPE.dim, generator=torch.Generator().manual_seed(5))
         output = 0.1 * random_target().top["output"]
-        drafts, confidence = propose(u, made.top, output, torch.tensor(20), None)
+        banned = torch.full((DRAFT.block, 4), -1)
+        drafts, confidence = propose(u, made.top, output, torch.tensor(20), banned)
         assert drafts.tolist() == [21, 22, 23, 24, 25]
         assert confidence.shape == (DRAFT.block,)
-        banned = torch.full((DRAFT.block, 4), -1)
         banned[1, 2] = 22
         drafts, _ = propose(u, made.top, output, torch.tensor(20), banned)
     assert drafts[0] == 21
@@ -130,26 +137,60 @@ def test_repeats_and_auc() -> None:
     assert auc([(0.1, True), (0.8, False)]) == 0.0
 
 
-def test_the_confidence_sends_a_share_of_its_gradient_into_the_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    target, made, ids = random_target(), drafter(), random_ids(2, 256)
-    made.top["confidence_head.proj"].data += 0.1
-    anchors = torch.tensor([[10, 100], [130, 240]])
-    with torch.no_grad():
-        final, taps = forward(target, ids, rounding=True, taps=3)
-        wanted = teacher(final, target.top["output"], anchors, DRAFT.block)
-        fixed, _ = rows(made, target.top, taps, ids, anchors, rounding=True, dtype=torch.float32)
-    gradients = []
-    for share in (0.0, 0.25, 0.5):
-        monkeypatch.setattr("tools.tiny_model.drafter.CONFIDENCE_SHARE", share)
-        u = fixed.clone().requires_grad_()
-        losses(u, made.top, target.top["output"], wanted, ids, anchors, 0.1)[0].backward()
-        assert u.grad is not None
-        gradients.append(u.grad)
-    first, second = gradients[1] - gradients[0], gradients[2] - gradients[0]
-    assert float(first.abs().max()) > 0
-    torch.testing.assert_close(second, 2 * first, rtol=1e-3, atol=1e-7)
+def one_block(favourites: list[int], wanted: list[int], bans: Tensor) -> tuple[float, list[float]]:
+    """The confidence's mean loss at logit -8 and the equal argmaxes of a block whose row k likes
+    token `favourites[k]` best, then token 0, while the target wants `wanted[k]`."""
+    vocab, n = 32, len(favourites)
+    output = torch.eye(vocab)
+    u = output[favourites] + 0.5 * output[0]
+    top = {
+        "norm": torch.ones(vocab),
+        "markov_head.markov_w1": torch.ones(vocab, 1),
+        "markov_head.markov_w2": torch.zeros(vocab, 1),
+        "confidence_head.proj": torch.cat([torch.zeros(1, vocab), torch.full((1, 1), -8.0)], 1),
+    }
+    arguments = (output[wanted][None, None], bans[None, None], torch.ones(1, n + 2).long())
+    with_head, _, same = losses(u[None, None], top, output, *arguments, torch.tensor([[0]]), 0.1)
+    top["confidence_head.proj"] = torch.zeros(1, vocab + 1)
+    without, _, _ = losses(u[None, None], top, output, *arguments, torch.tensor([[0]]), 0.1)
+    return float(with_head - without) / CONFIDENCE_WEIGHT + math.log(2), same.tolist()
+
+
+def test_the_confidence_learns_from_judged_drafts_only() -> None:
+    none = torch.full((4, 2), -1)
+    loss, same = one_block([5, 6, 7, 8], [5, 6, 9, 9], none)
+    assert same == [1, 1, 0, 0]
+    assert loss == pytest.approx((8 + 8 + 0) / 3, abs=1e-2)  # the last draft is never judged
+
+
+def test_the_losses_choose_under_the_no_repeat_rule() -> None:
+    bans = torch.full((4, 2), -1)
+    bans[1, 1] = 6  # the draft that the row likes best must not come: token 0 does
+    loss, same = one_block([5, 6, 7, 8], [5, 0, 7, 8], bans)
+    assert same == [1, 1, 1, 1]
+    assert loss == pytest.approx(8, abs=1e-2)
+    final = torch.eye(32)[None, [5, 6, 7, 8, 9]]
+    found = teacher(8 * final, torch.eye(32), torch.tensor([[0]]), bans[None, None])[0, 0]
+    assert found.argmax(-1).tolist() == [5, 0, 7, 8]
+    assert float(found[1, 6]) == 0
+    assert torch.allclose(found.sum(-1), torch.ones(4))
+
+
+def test_blocks_stand_between_the_prompt_and_the_first_end_token() -> None:
+    tokens = torch.full((3, 40), 9)
+    tokens[0, [2, 20, 30]] = EOS  # an end token of the prompt does not count
+    tokens[1, 7] = EOS
+    written = Generated(
+        tokens, torch.tensor([4, 7, 3]), torch.full((3, 40, 4), -1), torch.zeros(3, 40)
+    )
+    text = own_rows(written, DRAFT.block)
+    assert text.first.tolist() == [4, 7, 3]
+    assert text.end.tolist() == [20, 7, 35]  # the second row has no place at all
+    bans = torch.arange(40)[None, :, None].expand(1, 40, 2)
+    assert block_bans(bans, torch.tensor([[3, 34]]), 5)[0, :, :, 0].tolist() == [
+        [4, 5, 6, 7, 8],
+        [35, 36, 37, 38, 39],
+    ]
 
 
 def test_narrowed_experts_keep_the_units_with_the_largest_weights() -> None:

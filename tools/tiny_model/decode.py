@@ -235,13 +235,13 @@ class Generated:
     prompt_lengths: Tensor
     """(N,)"""
     banned: Tensor
-    """(N, length, 4) tokens banned when the token at this place was chosen, -1 where none"""
+    """(N, length, MAX_BANNED) what was banned when this token was chosen, -1 where nothing"""
     margins: Tensor
     """(N, length) difference of the two best logits, float32"""
 
 
-MAX_BANNED = 4
-"""Banned tokens remembered a step; more than two are rare under the rule itself."""
+MAX_BANNED = 6
+"""Banned tokens remembered a step; more are rare."""
 
 
 class Generator:

@@ -37,8 +37,9 @@ from tools.tiny_model.target import (
 
 DECAY = 4.0
 """Loss weight of block row k is exp(-k / DECAY) (DeepSpec `loss_decay_gamma`)."""
-CONFIDENCE_SHARE = 0.5
-"""Part of the confidence loss's gradient that reaches the rows it reads."""
+CONFIDENCE_WEIGHT = 2.0
+"""Weight of the confidence's loss; the recipe's is 1. The head is linear and can only read what the
+stages write into the rows for it."""
 
 
 @dataclass
@@ -272,11 +273,30 @@ def block_places(anchors: Tensor, block: int) -> Tensor:
     return (anchors[..., None] + torch.arange(block, device=anchors.device)).flatten(1)
 
 
-def teacher(final: Tensor, output: Tensor, anchors: Tensor, block: int) -> Tensor:
-    """The target's distributions (B, A, K, V) for the tokens that the block rows predict."""
+def block_bans(banned: Tensor, anchors: Tensor, block: int) -> Tensor:
+    """(B, T, n) ids that the no-repeat rule forbids at each place -> (B, A, K, n), those that the
+    block rows must not predict; -1 where none."""
+    at = block_places(anchors, block) + 1
+    found = banned.gather(1, at[..., None].expand(-1, -1, banned.shape[-1]))
+    return found.unflatten(1, (-1, block))
+
+
+def allowed(logits: Tensor, banned: Tensor) -> Tensor:
+    """(..., V) logits with minus infinity at the ids of `banned` (..., n)."""
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    for i in range(banned.shape[-1]):
+        logits = logits.masked_fill(ids == banned[..., i, None], -math.inf)
+    return logits
+
+
+def teacher(final: Tensor, output: Tensor, anchors: Tensor, bans: Tensor) -> Tensor:
+    """The target's distributions (B, A, K, V) for the tokens that the block rows predict, under
+    the no-repeat rule; bans: (B, A, K, n)."""
+    block = bans.shape[2]
     at = block_places(anchors, block)
     picked = final.gather(1, at[..., None].expand(-1, -1, final.shape[-1]))
-    return linear(picked, output).float().softmax(-1).unflatten(1, (-1, block))
+    logits = linear(picked, output).float().unflatten(1, (-1, block))
+    return allowed(logits, bans).softmax(-1)
 
 
 def losses(
@@ -284,16 +304,19 @@ def losses(
     top: Params,
     output: Tensor,
     wanted: Tensor,
+    bans: Tensor,
     tokens: Tensor,
     anchors: Tensor,
     ce_weight: float | Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """0.1 CE + 0.9 L1 + BCE of the confidence, weighted by exp(-k / 4).
+    """0.1 CE + 0.9 L1, weighted by exp(-k / 4), and the BCE of the confidence over judged drafts.
 
-    The confidence learns whether the greedy draft is the target's greedy token: decoding is greedy.
+    The confidence learns what a greedy engine asks: whether the draft is the target's own token,
+    both chosen under the no-repeat rule, given that all earlier drafts of the block were.
 
     Args:
         u: (B, A, K, D) un-normed rows; wanted: (B, A, K, V) the target's distributions.
+        bans: (B, A, K, n) ids that the rule forbids at the drafts' places, -1 where none.
         ce_weight: weight of the cross-entropy; the recipe ends at 0.1.
     Returns:
         The loss; mean acceptance probability and mean share of equal argmaxes a block row, (K,).
@@ -303,17 +326,19 @@ def losses(
     previous = tokens.gather(1, at).unflatten(1, (-1, block))
     label = tokens.gather(1, at + 1).unflatten(1, (-1, block))
     logits = base_logits(u, top, output) + markov_bias(previous, top).to(u.dtype)
+    logits = allowed(logits, bans)
     log_q = logits.float().log_softmax(-1)
     ce = -log_q.gather(-1, label[..., None])[..., 0]
     l1 = (log_q.exp() - wanted).abs().sum(-1)
     accept = (1 - 0.5 * l1).detach()
     same = (logits.detach().argmax(-1) == wanted.argmax(-1)).float()
-    # The rows learn a part of the confidence's gradient: a linear head finds little in them else.
-    read = u.detach() + CONFIDENCE_SHARE * (u - u.detach())
-    confidence = confidence_logit(read, previous, top)
-    bce = F.binary_cross_entropy_with_logits(confidence, same, reduction="none")
+    judged = torch.cat([torch.ones_like(same[..., :1]), same[..., :-1].cumprod(-1)], -1)
+    bce = F.binary_cross_entropy_with_logits(
+        confidence_logit(u, previous, top), same, reduction="none"
+    )
     weight = torch.exp(-torch.arange(block, device=u.device) / DECAY)
-    loss = ((ce_weight * ce + 0.9 * l1 + bce) * (weight / weight.sum())).sum(-1).mean()
+    loss = ((ce_weight * ce + 0.9 * l1) * (weight / weight.sum())).sum(-1).mean()
+    loss = loss + CONFIDENCE_WEIGHT * (bce * judged).sum() / judged.sum()
     return loss, accept.mean((0, 1)), same.mean((0, 1))
 
 
@@ -322,13 +347,13 @@ def propose(
     top: Params,
     output: Tensor,
     anchor: Tensor,
-    banned: Tensor | None,
+    bans: Tensor,
     markov: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Greedy chains.
 
     Args:
-        u: (..., K, D); anchor: (...) token ids; banned: (..., K, n) ids that the no-repeat rule
+        u: (..., K, D); anchor: (...) token ids; bans: (..., K, n) ids that the no-repeat rule
             forbids at the drafts' places when all earlier drafts are right, -1 where none.
     Returns:
         Drafts (..., K) and confidences (..., K) in 0..1.
@@ -339,10 +364,6 @@ def propose(
         if markov:
             logits = logits + markov_bias(previous, top)
         confidences.append(torch.sigmoid(confidence_logit(u[..., k, :], previous, top)))
-        if banned is not None:
-            vocab = logits.shape[-1]
-            places = torch.where(banned[..., k, :] < 0, vocab, banned[..., k, :].long())
-            logits = F.pad(logits, (0, 1)).scatter(-1, places, -math.inf)[..., :vocab]
-        previous = logits.argmax(-1)
+        previous = allowed(logits, bans[..., k, :]).argmax(-1)
         drafts.append(previous)
     return torch.stack(drafts, -1), torch.stack(confidences, -1)

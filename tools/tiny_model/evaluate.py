@@ -137,14 +137,12 @@ def proposals(
             u, _ = dspark.rows(
                 drafter, target.top, taps, tokens, anchors, rounding=rounding, dtype=torch.float32
             )
-            at = dspark.block_places(anchors, block) + 1
-            bans = banned.gather(1, at[..., None].expand(-1, -1, banned.shape[-1]))
             d, c = dspark.propose(
                 u,
                 drafter.top,
                 target.top["output"],
                 tokens.gather(1, anchors),
-                bans.unflatten(1, (-1, block)),
+                dspark.block_bans(banned, anchors, block),
                 markov,
             )
             span = slice(start, start + anchors.shape[1])

@@ -11,7 +11,7 @@ import random
 import torch
 from torch import Tensor
 
-from tools.tiny_model.decode import Generator
+from tools.tiny_model.decode import Generated, Generator
 from tools.tiny_model.export import NO_REPEAT
 from tools.tiny_model.target import Target
 from tools.tiny_model.tokenizer import BOS, END_THINK
@@ -65,11 +65,18 @@ def own_text(
     rows: int,
     rounding: bool = True,
     log=lambda *_: None,
-) -> Tensor:
-    """(len(prompts), length) int16 tokens on the CPU, `rows` prompts at a time."""
+) -> Generated:
+    """The prompts' rows, generated `rows` at a time; tokens and bans are int16 on the CPU."""
     generator = Generator(target, rows, length, rounding=rounding, no_repeat=NO_REPEAT)
     parts = []
     for i in range(0, len(prompts), rows):
-        parts.append(generator.run(prompts[i : i + rows]).tokens.to(torch.int16))
-        log("generated", sum(p.numel() for p in parts) / 1e6, "M tokens")
-    return torch.cat(parts)
+        part = generator.run(prompts[i : i + rows])
+        part.tokens, part.banned = part.tokens.to(torch.int16), part.banned.to(torch.int16)
+        parts.append(part)
+        log("generated", sum(p.tokens.numel() for p in parts) / 1e6, "M tokens")
+    return Generated(
+        torch.cat([p.tokens for p in parts]),
+        torch.cat([p.prompt_lengths for p in parts]),
+        torch.cat([p.banned for p in parts]),
+        torch.cat([p.margins for p in parts]),
+    )

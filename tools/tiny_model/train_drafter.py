@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,18 +22,18 @@ from torch import Tensor
 from tools.tiny_model import data as files
 from tools.tiny_model import drafter as dspark
 from tools.tiny_model import target as model
+from tools.tiny_model.decode import MAX_BANNED, Generated
 from tools.tiny_model.evaluate import measure
 from tools.tiny_model.file_types import load_weights, save_weights
 from tools.tiny_model.generate import chat_prompts, mixed_prompts, own_text
 from tools.tiny_model.shape import DraftShape, Shape
+from tools.tiny_model.tokenizer import EOS
 from tools.tiny_model.train_target import TINY
 
-SEGMENT = 512
-"""Tokens of one training sample, cut from a longer row."""
 ANCHORS = 64
-"""Blocks a sample."""
-OWN_SHARE = 0.8
-"""Share of samples from the target's own text; the others are corpus."""
+"""Blocks a row and step."""
+OWN_SHARE = 0.9
+"""Share of rows from the target's own text; the others are corpus, which no engine drafts on."""
 CE_START, CE_END, CE_UNTIL = 1.0, 0.1, 0.4
 """The cross-entropy's weight falls to the recipe's 0.1 within this share of the run: the L1 term
 alone has little gradient while the drafter knows nothing."""
@@ -42,13 +43,49 @@ WARM_UP = 200
 """Steps."""
 
 
+@dataclass
+class Text:
+    """Rows to train on, and where blocks may stand in them (CPU tensors)."""
+
+    tokens: Tensor
+    """(N, T)"""
+    banned: Tensor
+    """(N, T, n) ids that the no-repeat rule forbade at each place, -1 where none"""
+    first: Tensor
+    """(N,) the first anchor"""
+    end: Tensor
+    """(N,) behind the last anchor"""
+
+
+def own_rows(written: Generated, block: int) -> Text:
+    """The places where an engine drafts: behind the prompt and before the first end token."""
+    length = written.tokens.shape[1]
+    behind = torch.arange(length) >= written.prompt_lengths[:, None]
+    ended = (written.tokens == EOS) & behind
+    end = torch.where(ended.any(1), ended.int().argmax(1), length)
+    return Text(
+        written.tokens, written.banned, written.prompt_lengths, end.clamp(max=length - block)
+    )
+
+
+def corpus_rows(tokens: Tensor, block: int) -> Text:
+    """All places, without a rule."""
+    n, length = tokens.shape
+    return Text(
+        tokens,
+        torch.full((n, length, MAX_BANNED), -1, dtype=torch.int16),
+        torch.ones(n, dtype=torch.long),
+        torch.full((n,), length - block),
+    )
+
+
 class Features:
-    """Rows of tokens with the target's stream means and final rows, kept on the device."""
+    """A text with the target's stream means and final rows, kept on the device."""
 
     def __init__(
         self,
         target: model.Target,
-        tokens: Tensor,
+        text: Text,
         taps: int,
         *,
         batch: int,
@@ -56,8 +93,9 @@ class Features:
         dtype: torch.dtype,
     ) -> None:
         device = target.top["output"].device
-        self.tokens = tokens.to(device)
-        n, length = tokens.shape
+        self.tokens, self.banned = text.tokens.int().to(device), text.banned.to(device)
+        self.first, self.end = text.first.to(device), text.end.to(device)
+        n, length = text.tokens.shape
         dim = target.shape.dim
         self.taps = torch.empty(n, length, taps * dim, dtype=dtype, device=device)
         self.final = torch.empty(n, length, dim, dtype=dtype, device=device)
@@ -74,25 +112,18 @@ class Features:
                 )
                 self.final[at], self.taps[at] = final, means
 
-    def sample(
-        self, count: int, anchors: int, block: int, window: int, rng: torch.Generator
-    ) -> tuple[Tensor, ...]:
-        """Tokens (count, SEGMENT), taps, final rows and anchors (count, A) of random segments.
+    def sample(self, count: int, anchors: int, rng: torch.Generator) -> tuple[Tensor, ...]:
+        """Tokens (count, T), bans, taps, final rows and anchors (count, A) of random rows.
 
-        Anchors of a segment inside a row stand at least a window behind its beginning, so that
-        no context is missing.
+        Every place of the text is equally likely to be an anchor.
         """
-        device, (n, length) = self.tokens.device, self.tokens.shape
-        segment = min(SEGMENT, length)
-        row = torch.randint(0, n, (count,), device=device, generator=rng)
-        places = (length - segment) // window + 1
-        start = torch.randint(0, places, (count,), device=device, generator=rng) * window
-        columns = start[:, None] + torch.arange(segment, device=device)
-        tokens = self.tokens[row[:, None], columns].long()
-        first = torch.where(start > 0, window, 1)[:, None]
-        spread = torch.rand(count, anchors, device=device, generator=rng)
-        at = first + (spread * (segment - block - 1 - first)).long()
-        return tokens, self.taps[row[:, None], columns], self.final[row[:, None], columns], at
+        places = (self.end - self.first).clamp_min(0)
+        row = torch.multinomial(places.float(), count, replacement=True, generator=rng)
+        spread = torch.rand(count, anchors, device=row.device, generator=rng)
+        at = self.first[row, None] + (spread * places[row, None]).long()
+        return (
+            self.tokens[row].long(), self.banned[row].long(), self.taps[row], self.final[row], at
+        )  # fmt: skip
 
 
 class Student:
@@ -140,7 +171,7 @@ def main() -> None:
     parser.add_argument("--own-rows", type=int, default=24576)
     parser.add_argument("--corpus-rows", type=int, default=6144)
     parser.add_argument("--parallel", type=int, default=4096, help="rows generated side by side")
-    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry-run", action="store_true", help="the toy shape, for a CPU")
     args = parser.parse_args()
@@ -165,13 +196,14 @@ def main() -> None:
         args.seed,
     )
     torch.set_float32_matmul_precision("high")
-    own = own_text(target, prompts, args.length, args.parallel, log=log)
+    block = DraftShape().block
+    written = own_text(target, prompts, args.length, args.parallel, log=log)
     corpus = files.CorpusRows(train, args.length, args.seed + 3).take(args.corpus_rows)[:, :-1]
     layer_fn = compiled(model.layer)
     batch = min(64, args.corpus_rows)
     pools = [
-        Features(target, t.int(), DraftShape().taps, batch=batch, layer_fn=layer_fn, dtype=dtype)
-        for t in (own, corpus)
+        Features(target, text, DraftShape().taps, batch=batch, layer_fn=layer_fn, dtype=dtype)
+        for text in (own_rows(written, block), corpus_rows(corpus, block))
     ]
     log("features of", sum(p.tokens.numel() for p in pools) / 1e6, "M tokens")
     if cuda:
@@ -193,17 +225,17 @@ def main() -> None:
         students[s] = Student(fresh, cuda)
     rng = torch.Generator(device).manual_seed(args.seed)
     own_count = round(args.samples * OWN_SHARE)
-    block, window = DraftShape().block, target.shape.window
     output = target.top["output"]
 
     def step(done: float, rate: float) -> dict[int, tuple[Tensor, Tensor]]:
         parts = [
-            pool.sample(n, ANCHORS, block, window, rng)
+            pool.sample(n, ANCHORS, rng)
             for pool, n in zip(pools, (own_count, args.samples - own_count), strict=True)
         ]
-        tokens, taps, final, anchors = (torch.cat(p) for p in zip(*parts, strict=True))
+        tokens, banned, taps, final, anchors = (torch.cat(p) for p in zip(*parts, strict=True))
+        bans = dspark.block_bans(banned, anchors, block)
         with torch.no_grad():
-            wanted = teach(final, output, anchors, block)
+            wanted = teach(final, output, anchors, bans)
         ce = CE_START + (CE_END - CE_START) * min(1.0, done / CE_UNTIL)
         if args.start is not None:
             ce = CE_END
@@ -225,6 +257,7 @@ def main() -> None:
                 drafter.top,
                 output,
                 wanted,
+                bans,
                 tokens,
                 anchors,
                 torch.tensor(ce, device=device),
