@@ -3,6 +3,7 @@
     python -m benchmarks.interface keys      a key's answer under 2 x 500 tokens/s, 10k-token panes
     python -m benchmarks.interface memory    100k tokens in consecutive runs, and in one
     python -m benchmarks.interface engine    tokens/s of the engine with and without the interface
+    python -m benchmarks.interface busy      the same while other work takes all cores but one
 
 `--write` puts the figures into `benchmarks/interface.md`.
 """
@@ -12,13 +13,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import multiprocessing
 import os
+import random
 import resource
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual import events as keys
@@ -30,7 +35,7 @@ from ds4tui.config import UiConfig
 from ds4tui.controller import Controller
 from ds4tui.options import DRAFTER_FILE, TARGET_FILE
 from ds4tui.run_state import RunState
-from engine.events import EngineReady, Event, RunFinished
+from engine.events import EngineReady, Event, RunFinished, TokensCommitted
 from engine.process import Command, EngineProcess, Run
 from engine.settings import EngineFiles, Prompt, RunRequest, Settings
 
@@ -70,8 +75,7 @@ class Paced:
             if number == self.at_once:
                 begin = time.perf_counter()
             due = begin + max(0, number - self.at_once) / self.rate
-            if due > time.perf_counter():
-                time.sleep(due - time.perf_counter())
+            time.sleep(max(0.0, due - time.perf_counter()))
             with self.lock:
                 self.waiting += step
 
@@ -84,12 +88,12 @@ class Paced:
         self.is_alive = False
 
 
-async def until(holds: Callable[[], bool], seconds: float) -> None:
+async def until(holds: Callable[[], bool], seconds: float, every: float = 0.002) -> None:
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
             raise SystemExit("it never came to that")
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(every)
 
 
 async def key_latency(tokens: int, at_once: int, rate: float, seconds: float) -> list[float]:
@@ -190,44 +194,103 @@ async def memory(runs: int, tokens: int, marks: int) -> list[tuple[int, float]]:
     return found
 
 
-def engine_rate(with_interface: bool, max_tokens: int) -> float:
-    """Tokens of both arms per second of wall time, from the first token to the last."""
-    package = Path(__file__).parent.parent / "ds4tui" / "models"
-    files = EngineFiles(str(package / TARGET_FILE), (str(package / DRAFTER_FILE),))
-    settings = Settings(max_tokens=max_tokens, ignore_eos=True)
-    if with_interface:
-        return asyncio.run(_rate_shown(files, settings))
-    link = EngineProcess(files)
-    link.start()
-    events: list[Event] = []
-    try:
-        while not any(isinstance(event, RunFinished) for event in events):
-            for event in link.poll(0.1):
-                if isinstance(event, EngineReady):
-                    link.send(Run(RunRequest(PROMPT, settings)))
-                events.append(event)
-    finally:
-        link.close()
-    return wall_rate(events)
+class Lent:
+    """A loaded engine's link that outlives the interface it is lent to.
+
+    Args:
+        link: of an engine that has said that it is ready.
+        ready: what it said.
+    """
+
+    def __init__(self, link: EngineProcess, ready: EngineReady) -> None:
+        self.link = link
+        self.is_alive = True
+        self.events: list[Event] = []
+        self._greeting: list[Event] = [ready]
+
+    def start(self) -> None:
+        pass
+
+    def send(self, command: Command) -> None:
+        if isinstance(command, Run):
+            self.link.send(command)
+
+    def poll(self) -> list[Event]:
+        found = self._greeting + self.link.poll()
+        self._greeting = []
+        self.events += found
+        return found
+
+    def close(self) -> None:
+        pass
 
 
-async def _rate_shown(files: EngineFiles, settings: Settings) -> float:
-    controller = Controller(lambda: EngineProcess(files), PROMPT, settings)
-    app = Ds4App(controller, UiConfig())
-    async with app.run_test(size=SIZE):
-        await until(lambda: controller.state in (RunState.DONE, RunState.FAILED), 300)
-        record = controller.record
-        assert record is not None
-        return wall_rate(list(record.events))
+@dataclass(frozen=True)
+class Round:
+    """One run: tokens of both arms per second of wall time and of the arms' own clocks, and the
+    processor time of this process per second meanwhile."""
+
+    wall: float
+    clocks: float
+    cpu: float
 
 
-def wall_rate(events: Sequence[Event]) -> float:
-    """Tokens of both arms over the engine's wall time between its first and last commit."""
-    from engine.events import TokensCommitted
-
+def of_run(events: Sequence[Event], cpu_s: float) -> Round:
+    """The figures of a finished run, between its first and its last commit."""
     commits = [event for event in events if isinstance(event, TokensCommitted)]
     tokens = sum(len(event.ids) for event in commits)
-    return tokens * 1e9 / (commits[-1].t_ns - commits[0].t_ns)
+    wall_ns = commits[-1].t_ns - commits[0].t_ns
+    spent = sum(event.time.total - event.time.prefill for event in commits)
+    return Round(tokens * 1e9 / wall_ns, tokens * 1e9 / spent, cpu_s * 1e9 / wall_ns)
+
+
+def headless_round(link: EngineProcess, settings: Settings) -> Round:
+    """The same run with nobody looking: its events are read and kept."""
+    events: list[Event] = []
+    begin = time.process_time()
+    link.send(Run(RunRequest(PROMPT, settings)))
+    while not any(isinstance(event, RunFinished) for event in events[-50:]):
+        events += link.poll(0.05)
+    return of_run(events, time.process_time() - begin)
+
+
+async def shown_round(link: EngineProcess, ready: EngineReady, settings: Settings) -> Round:
+    """A run in the interface, drawn at its frame rate."""
+    lent = Lent(link, ready)
+    controller = Controller(lambda: lent, PROMPT, settings)
+    app = Ds4App(controller, UiConfig())
+    async with app.run_test(size=SIZE):
+        # Looked at rarely: this waiting is not the interface's.
+        await until(lambda: controller.state is RunState.DECODING, 60, every=0.05)
+        begin = time.process_time()
+        await until(lambda: controller.state in (RunState.DONE, RunState.FAILED), 120, every=0.05)
+        return of_run(lent.events, time.process_time() - begin)
+
+
+def rounds(repeats: int, max_tokens: int) -> list[tuple[Round, Round]]:
+    """(headless, shown) runs on one loaded engine, in turns and in turned order.
+
+    One pair more is run first and not counted: it warms both sides.
+    """
+    package = Path(__file__).parent.parent / "ds4tui" / "models"
+    link = EngineProcess(EngineFiles(str(package / TARGET_FILE), (str(package / DRAFTER_FILE),)))
+    settings = Settings(max_tokens=max_tokens, ignore_eos=True)
+    link.start()
+    try:
+        ready = None
+        while ready is None:
+            ready = next((e for e in link.poll(0.1) if isinstance(e, EngineReady)), None)
+        pairs = []
+        for number in range(repeats + 1):
+            if number % 2:
+                shown = asyncio.run(shown_round(link, ready, settings))
+                pairs.append((headless_round(link, settings), shown))
+            else:
+                headless = headless_round(link, settings)
+                pairs.append((headless, asyncio.run(shown_round(link, ready, settings))))
+        return pairs[1:]
+    finally:
+        link.close()
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -256,29 +319,84 @@ def memory_lines() -> list[str]:
     return lines
 
 
-def engine_lines(repeats: int) -> list[str]:
-    pairs = []
-    for _ in range(repeats):
-        pairs.append((engine_rate(False, 400), engine_rate(True, 400)))
-    ratios = [shown / headless for headless, shown in pairs]
-    first, second = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return [
-        f"Tokens/s of both arms over wall time, {repeats} pairs of runs in turn, 400 tokens.",
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """95 % of the medians of as many ratios drawn anew, with a fixed seed."""
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[50], medians[-51]
+
+
+def spin() -> None:
+    """Take a core."""
+    while True:
+        pass
+
+
+@contextmanager
+def no_spare_core() -> Iterator[None]:
+    """Other processes take all cores but one."""
+    context = multiprocessing.get_context("spawn")
+    others = [context.Process(target=spin, daemon=True) for _ in range((os.cpu_count() or 2) - 1)]
+    for other in others:
+        other.start()
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.join()
+
+
+def busy_lines(repeats: int, max_tokens: int) -> list[str]:
+    with no_spare_core():
+        lines = engine_lines(repeats, max_tokens)
+    return [f"With {(os.cpu_count() or 2) - 1} other processes that never wait.", *lines]
+
+
+def engine_lines(repeats: int, max_tokens: int) -> list[str]:
+    before = os.getloadavg()[0]
+    pairs = rounds(repeats, max_tokens)
+    lines = [
+        f"One loaded engine, {repeats} pairs of runs in turns, {max_tokens} tokens of each arm: "
+        "tokens/s of both arms with",
+        "the interface drawing them at 30 frames/s in 120 x 40, and with nobody looking.",
         "",
-        *head("headless", "interface on", "ratio, median", "ratios"),
-        row(f"{first:.0f}", f"{second:.0f}", f"{statistics.median(ratios):.3f}", spread),
+        *head("tokens/s", "headless", "interface on", "ratio, median", "95 %", "ratios"),
+    ]
+    for name, of in (("wall time", "wall"), ("the arms' clocks", "clocks")):
+        sides = [[getattr(pair[side], of) for pair in pairs] for side in (0, 1)]
+        ratios = [shown / headless for headless, shown in zip(*sides, strict=True)]
+        low, high = interval(ratios)
+        first, second = (statistics.median(side) for side in sides)
+        median = f"{statistics.median(ratios):.3f}"
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        between = f"{low:.3f} to {high:.3f}"
+        lines.append(row(name, f"{first:.0f}", f"{second:.0f}", median, between, spread))
+    cpu = statistics.median(shown.cpu for _, shown in pairs)
+    reading = statistics.median(headless.cpu for headless, _ in pairs)
+    return [
+        *lines,
+        "",
+        f"The interface's process took {100 * cpu:.0f} % of a core meanwhile, reading the events "
+        f"alone {100 * reading:.0f} %.",
+        f"Load of the machine when it began: {before:.1f} on {os.cpu_count()} cores.",
     ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("keys", "memory", "engine"))
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("what", choices=("keys", "memory", "engine", "busy"))
+    parser.add_argument("--repeats", type=int, default=12, help="pairs of runs of the last two")
+    parser.add_argument("--tokens", type=int, default=1500, help="of each arm in the last two")
     parser.add_argument("--write", action="store_true", help="put it into benchmarks/interface.md")
     args = parser.parse_args()
-    made = {"keys": keys_lines, "memory": memory_lines}
-    lines = engine_lines(args.repeats) if args.what == "engine" else made[args.what]()
+    made: dict[str, Callable[[], list[str]]] = {
+        "keys": keys_lines,
+        "memory": memory_lines,
+        "engine": lambda: engine_lines(args.repeats, args.tokens),
+        "busy": lambda: busy_lines(args.repeats, args.tokens),
+    }
+    lines = made[args.what]()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     lines += ["", f"{machine()}; load of the machine {load} over 1, 5, 15 minutes.",
               f"`python -m benchmarks.interface {args.what}`"]  # fmt: skip

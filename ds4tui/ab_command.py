@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from ds4tui import ab_text, options, report
-from ds4tui.output import Progress, check_writable, write_output
+from ds4tui.output import Progress, check_outputs, write_output
 from ds4tui.recorded import read_recorded
 from ds4tui.report_markdown import markdown
 from ds4tui.set_figures import ArmRun, arm_runs, by_category
@@ -52,8 +52,7 @@ def ab_options(args: Namespace) -> AbOptions:
     repeat = parse_int("--repeat", args.repeat)
     if repeat < 1:
         raise Ds4Error("Invalid option", f"--repeat is {repeat}; expected 1 or more.")
-    for path in (args.json, args.report, args.trace):
-        check_writable(path)
+    check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
     return AbOptions(
         files,
         replace(options.run_settings(args, dspark), controls=args.controls),
@@ -127,12 +126,15 @@ def _write(
     """Write what there is: after a failure, the prompts that were finished before it."""
     if not documents:
         return
+    missing = len(asked.prompts) - len(documents)
     if asked.json is not None:
-        whole = report.set_document(documents, categories) if asked.is_set else documents[0]
+        whole = documents[0]
+        if asked.is_set:
+            whole = report.set_document(documents, categories, complete=not missing)
         write_output(asked.json, json.dumps(whole, allow_nan=False) + "\n")
         sys.stdout.flush()
     if asked.markdown is not None:
-        write_output(asked.markdown, markdown(documents))
+        write_output(asked.markdown, markdown(documents, categories, missing=missing))
 
 
 def _repeats(

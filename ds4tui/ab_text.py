@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -147,9 +148,9 @@ def divergence(arm: Document) -> list[str]:
     return lines
 
 
-def identical(arm: Document, plain: Document) -> str:
+def identical(arm: Document) -> str:
     """What the equal ids of an arm prove."""
-    smallest = plain["smallest_margin"]
+    smallest = arm["compared_margin"]
     gap = (
         f"smallest top-2 gap {small(smallest['logits'])} at {smallest['index']}" if smallest else ""
     )
@@ -167,12 +168,11 @@ def identical(arm: Document, plain: Document) -> str:
 def findings(document: Document) -> list[str]:
     """Everything below the table."""
     lines: list[str] = []
-    plain = document["arms"][0]
     for arm in document["arms"]:
         if arm["first_divergence"]:
             lines += divergence(arm)
         elif arm["identical_kind"]:
-            lines.append(identical(arm, plain))
+            lines.append(identical(arm))
         lines += _remarks(arm)
     pattern = _pattern(document["arms"])
     if pattern:
@@ -264,12 +264,25 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
+def print_work(console: Console, document: Document) -> None:
+    """The table of `WORK`; in two, speed and acceptance, where it would be too wide."""
+    rows = work_rows(document)
+    widths = [max(map(cell_len, column)) for column in zip(WORK, *rows, strict=True)]
+    if sum(widths) + len(WORK) - 1 <= console.width:
+        console.print(make_table(WORK, rows))
+        return
+    at = WORK.index("depth")
+    console.print(make_table(WORK[:at], [row[:at] for row in rows]))
+    console.print()
+    console.print(make_table((WORK[0], *WORK[at:]), [[row[0], *row[at:]] for row in rows]))
+
+
 def print_document(console: Console, document: Document) -> None:
     """Heading, tables, findings and verdict of one prompt."""
     console.print(Text(heading(document)))
     console.print(make_table(IDENTITY, identity_rows(document)))
     console.print()
-    console.print(make_table(WORK, work_rows(document)))
+    print_work(console, document)
     console.print()
     for line in findings(document):
         console.print(Text(line))
@@ -326,6 +339,18 @@ def counts(documents: Sequence[Document]) -> str:
 def table_line(cells: Sequence[str]) -> str:
     """One row of a Markdown table."""
     return f"| {' | '.join(escaped(cell) for cell in cells)} |"
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table and the empty line behind it."""
+    return [table_line(columns), f"|{' --- |' * len(columns)}", *map(table_line, rows), ""]
+
+
+def markdown_categories(found: Sequence[Document]) -> list[str]:
+    """The table by category with all its columns; nothing when no prompt has a category."""
+    if not found:
+        return []
+    return ["## By category", "", *markdown_table(BY_CATEGORY, category_rows(found))]
 
 
 _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#"})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
 from textual.actions import parse
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.filter import LineFilter
 from textual.types import AnimationLevel
 
+from ds4tui.ascii_lines import AsciiLines
 from ds4tui.commands import KeyCommands
 from ds4tui.config import UiConfig
 from ds4tui.controller import NO_CHOICES, Changes, Controller
@@ -20,8 +24,10 @@ from ds4tui.keys import KeyTable
 from ds4tui.link import EngineLink, ReplayLink
 from ds4tui.marks import choose
 from ds4tui.options import Rendering, RunOptions
+from ds4tui.pacing import Pacing
 from ds4tui.run_actions import RunActions
 from ds4tui.run_record import RunRecord
+from ds4tui.run_state import RunState
 from ds4tui.screens.cycle import CycleScreen
 from ds4tui.screens.drift import DriftScreen
 from ds4tui.screens.economics import EconomicsScreen
@@ -32,14 +38,16 @@ from ds4tui.screens.playground import Playground
 from ds4tui.screens.prompt_editor import PromptEditor
 from ds4tui.screens.runs import RunsScreen
 from ds4tui.screens.sweep import SweepScreen
+from ds4tui.suite_record import suite_of
 from ds4tui.themes import THEMES, next_theme
 from ds4tui.trace_store import TraceStore, traces_folder
 from ds4tui.widgets.token_stream import TokenStream
+from engine.errors import Ds4Error
 from engine.events import RunStarted
 from engine.process import EngineProcess
 from engine.settings import Prompt
-from engine.text import visible
-from engine.trace import TraceWriter, read_trace
+from engine.text import one_line, visible
+from engine.trace import TraceWriter, is_after_loading, read_trace
 
 INSTRUMENTS: tuple[type[Instrument], ...] = (
     Playground,
@@ -95,19 +103,23 @@ class Ds4App(RunActions):
         super().__init__()
         self.store = store or TraceStore(None)
         self.controller = controller
+        self.pacing = Pacing()
         self.config = config or UiConfig()
         self.marks = choose(self.config.ascii)
         self.model_name = model_name
         self.rendering = rendering or Rendering()
         self.screen_names = tuple((kind.KEY, kind.NAME) for kind in INSTRUMENTS)
-        lists = {"tokens": TokenStream.BINDINGS, "run": RunActions.BINDINGS, "": self.BINDINGS}
-        lists |= {kind.NAME.lower(): kind.BINDINGS for kind in INSTRUMENTS}
-        self.table = KeyTable(lists, self.config.keys)
+        self.table = key_table(self.config.keys)
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self.config.theme
         self.animation_level = cast(AnimationLevel, self.config.animation)
         self.instruments = {kind.KEY: kind(controller) for kind in INSTRUMENTS}
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's own, and what keeps everything to ASCII where it must be."""
+        filters = super().get_line_filters()
+        return [*filters, AsciiLines()] if self.marks.ascii else filters
 
     @property
     def instrument(self) -> Instrument:
@@ -135,7 +147,7 @@ class Ds4App(RunActions):
     def _begin(self) -> None:
         self.controller.start()
         self.instrument.draw_bars()
-        self.set_interval(1 / self.config.fps, self.drain)
+        self.set_interval(1 / self.config.fps, self._frame)
 
     def on_unmount(self) -> None:
         """End the engine with the interface; what came from it until now is still recorded."""
@@ -154,6 +166,12 @@ class Ds4App(RunActions):
         """There is nobody left to draw for, and drawing could wait for ever."""
         self._leave()
         os._exit(HUNG_UP)
+
+    def _frame(self) -> None:
+        """Drain at the frame rate, or less often where a frame costs much beside the engine."""
+        decodes = self.controller.state is RunState.DECODING and self.controller.player is None
+        if not decodes or self.pacing.is_due():
+            self.drain()
 
     def drain(self) -> None:
         """Take over what the engine sent since the last frame."""
@@ -240,7 +258,8 @@ class Ds4App(RunActions):
 
     def report_run(self, record: RunRecord | None) -> None:
         """Copy the report of a run, and write it to a file."""
-        text = report_of(record) if record is not None else None
+        of_set = suite_of(self.controller.suites.values(), record)
+        text = report_of(record, of_set) if record is not None else None
         if text is None or record is None or record.started is None:
             self.notify("no report: the run has not ended", severity="warning", markup=False)
             return
@@ -278,14 +297,35 @@ class Ds4App(RunActions):
         self.push_screen(HelpScreen(self.table.help(), lambda name: getattr(marks, name)))
 
 
-def controller_for(options: RunOptions) -> Controller:
-    """The controller of an engine's process, or of a trace.
+def key_table(remapped: Mapping[str, str]) -> KeyTable:
+    """Every key of the interface.
 
+    Args:
+        remapped: other keys by the id of their action.
     Raises:
-        Ds4Error: when a trace cannot be read or written.
+        Ds4Error: for an id that no action has.
+    """
+    lists = {"tokens": TokenStream.BINDINGS, "run": RunActions.BINDINGS, "": Ds4App.BINDINGS}
+    lists |= {kind.NAME.lower(): kind.BINDINGS for kind in INSTRUMENTS}
+    return KeyTable(lists, remapped)
+
+
+def controller_for(options: RunOptions, trace: TraceWriter | None = None) -> Controller:
+    """The controller of an engine's process, or of a trace to be replayed.
+
+    Args:
+        trace: takes every event.
+    Raises:
+        Ds4Error: when the trace to be replayed cannot be read or holds no run.
     """
     if options.replay is not None:
         events = read_trace(options.replay)
+        if not any(map(is_after_loading, events)):
+            raise Ds4Error(
+                "Empty trace",
+                f"{one_line(options.replay)} holds no run: it ends before one began.",
+            )
+        gc.freeze()  # they stay: the collector need not walk over a million of them
         prompts = [event.prompt for event in events if isinstance(event, RunStarted)]
         return Controller(
             lambda: ReplayLink(events, time.monotonic),
@@ -302,7 +342,7 @@ def controller_for(options: RunOptions) -> Controller:
         prompt=options.prompt,
         settings=options.settings,
         prompts=options.prompts,
-        recorder=TraceWriter(options.trace).write if options.trace else None,
+        recorder=None if trace is None else trace.write,
         set_name=options.set_name,
     )
 
@@ -315,7 +355,13 @@ def run_app(options: RunOptions) -> int:
     """
     name = "embedded" if options.embedded else ""
     store = TraceStore(traces_folder())
-    app = Ds4App(controller_for(options), options.config, name, options.rendering, store)
-    app.run()
+    trace = TraceWriter(options.trace) if options.trace else None
+    try:
+        controller = controller_for(options, trace)
+        app = Ds4App(controller, options.config, name, options.rendering, store)
+        app.run()
+    finally:
+        if trace is not None:
+            trace.close()
     found = app.return_value if isinstance(app.return_value, int) else 0
     return found or app.return_code or 0

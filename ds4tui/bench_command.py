@@ -24,9 +24,9 @@ from engine.errors import Ds4Error
 from engine.events import CostMeasured, EngineReady, Event, LoadProgress
 from engine.floor import Floor, decode_floor
 from engine.gguf import open_gguf
-from engine.paths import POLICIES, Numerics, Policy
+from engine.paths import NUMERICS, POLICIES, Numerics, Policy
 from engine.session import load_engine
-from engine.settings import NUMERICS_AVAILABLE, EngineFiles, check_names, parse_int
+from engine.settings import EngineFiles, check_names, parse_int
 from engine.text import visible
 
 SCHEMA = "ds4tui.bench/1"
@@ -51,7 +51,7 @@ def bench_options(args: Namespace) -> BenchOptions:
             "Give --synthetic v4-flash-q2 too.",
         )
     files, _ = options.engine_files(args)
-    check_names("--numerics", (args.numerics,), NUMERICS_AVAILABLE)
+    check_names("--numerics", (args.numerics,), NUMERICS)
     if args.commit is not None:
         check_names("--commit", (args.commit,), POLICIES)
         if not files.mtp:

@@ -10,8 +10,9 @@ import argparse
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ds4tui import __version__, options
 from engine.errors import Ds4Error
@@ -42,6 +43,26 @@ class _Parser(argparse.ArgumentParser):
         raise Ds4Error("Usage", f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
 
 
+class _Once(argparse.Action):
+    """Refuses an option that is given again, where the last value would win silently."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise Ds4Error(
+                "Contradictory options",
+                f"{option_string} was given twice, {getattr(namespace, self.dest)} and {values}; "
+                "only ds4tui matrix takes several.",
+                "Give an --arm confidence=F for each.",
+            )
+        setattr(namespace, self.dest, values)
+
+
 def _parser(command: str, description: str, epilog: str = "") -> _Parser:
     return _Parser(
         prog=f"ds4tui {command}".strip(),
@@ -65,7 +86,9 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     add("--kv-rounding", metavar="fp8|none", help="rounding of stored rows (default fp8, as ds4)")
 
 
-def _add_run_options(parser: argparse.ArgumentParser, confidences: str = "store") -> None:
+def _add_run_options(
+    parser: argparse.ArgumentParser, confidences: str | type[_Once] = _Once
+) -> None:
     """Options that every command that runs prompts has; `confidences` is argparse's action."""
     _add_model_options(parser)
     add = parser.add_argument_group("prompt").add_argument
@@ -283,8 +306,15 @@ def _config(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     from ds4tui.config import config_path, load_config, show
 
-    found = config_path(args.config) if args.what == "path" else show(load_config(args.config))
-    print(visible(str(found)))
+    if args.what == "path":
+        print(visible(str(config_path(args.config))))
+        return 0
+    config = load_config(args.config)
+    if config.keys:
+        from ds4tui.app import key_table  # brings in Textual
+
+        key_table(config.keys)  # refuses what is no action
+    print(visible(show(config)))
     return 0
 
 
@@ -302,6 +332,8 @@ _MAIN: dict[str, Callable[[Sequence[str]], int]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; a user's mistake is one sentence on standard error and exit code 2."""
+    if sys.stderr is None:  # closed before the start; what is said there is for nobody
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks our glyphs
@@ -314,13 +346,30 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f'"{words[0]}" is no command; expected {", ".join(_MAIN)} or an option.',
                 "Give a prompt with -p.",
             )
-        return _MAIN[command](words)
+        code = _MAIN[command](words)
+        if sys.stdout is not None:  # None when it was closed before the start
+            sys.stdout.flush()
+        return code
     except Ds4Error as error:
         print(visible(f"ds4tui: {error}"), file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output has gone; nothing is left to be flushed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 2
+    except BrokenPipeError:  # the reader of our output has gone
+        _drop_output()
+    except SystemExit as end:
+        if end.code != 1:  # argparse's --help; 1 is rich's, when the reader of a table has gone
+            raise
+    except OSError as error:
+        _drop_output()
+        what = f"{error.filename} cannot be used" if error.filename else "Output cannot be written"
+        print(visible(f"ds4tui: {what}: {error.strerror or error}."), file=sys.stderr)
     except KeyboardInterrupt:
         print("ds4tui: interrupted", file=sys.stderr)
         return 130
+    except Exception:  # a bug of ours; Python's own exit code would say that an arm diverged
+        traceback.print_exc()
+    return 2
+
+
+def _drop_output() -> None:
+    """Leave nothing to be flushed into an output that cannot take it."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,6 +18,7 @@ from engine.errors import Ds4Error
 from engine.text import one_line
 
 THEMES = ("dark", "light", "contrast")
+_WORDS = {"theme": THEMES, "animation": ("none", "basic", "full")}
 _VARIABLE = "DS4TUI_"
 
 
@@ -38,10 +39,20 @@ class UiConfig:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        _check(self.theme in THEMES, "theme", self.theme, ", ".join(THEMES))
-        _check(1 <= self.fps <= 60, "fps", self.fps, "1 to 60")
-        levels = ("none", "basic", "full")
-        _check(self.animation in levels, "animation", self.animation, ", ".join(levels))
+        for name in ("theme", "fps", "animation"):
+            check_value(name, getattr(self, name))
+
+
+def check_value(name: str, value: object, where: str | None = None) -> None:
+    """Refuse a value out of its range.
+
+    Args:
+        where: what the sentence names, such as a variable; None = the key itself.
+    """
+    if name == "fps":
+        _check(value in range(1, 61), where or name, value, "1 to 60")
+    elif name in _WORDS:
+        _check(value in _WORDS[name], where or name, value, ", ".join(_WORDS[name]))
 
 
 def _check(holds: bool, key: str, found: object, expected: str) -> None:
@@ -75,7 +86,7 @@ def load_config(
         Ds4Error: names the file, the key and the nearest key that there is.
     """
     path = config_path(given, environment)
-    named = given is not None or f"{_VARIABLE}CONFIG" in environment
+    named = given is not None or bool(environment.get(f"{_VARIABLE}CONFIG"))
     values = _read(path, named)
     config = UiConfig(**_typed(values, str(path)))
     for name, kind in _SCALARS.items():
@@ -97,7 +108,7 @@ def _read(path: Path, named: bool) -> dict[str, Any]:
     except OSError as error:
         what = f"{one_line(str(path))} cannot be read: {error.strerror or error}."
         raise Ds4Error("Configuration", what) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         what = f"{one_line(str(path))} is no TOML: {one_line(str(error))}."
         raise Ds4Error("Configuration", what) from error
 
@@ -118,7 +129,7 @@ def _typed(values: dict[str, Any], path: str) -> dict[str, Any]:
             what = f"{one_line(path)}: {name} is {one_line(repr(value))}"
             raise Ds4Error("Configuration", f"{what}; expected a {_KINDS[kind]}.")
     for action, key in values.get("keys", {}).items():
-        if not isinstance(key, str):
+        if not isinstance(key, str) or not key:
             what = f"{one_line(path)}: keys.{one_line(action)} is {one_line(repr(key))}"
             raise Ds4Error("Configuration", f"{what}; expected a key's name.")
     return values
@@ -129,14 +140,16 @@ _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no
 
 
 def _parse(name: str, kind: type, text: str) -> Any:
+    """The value of a variable, which its sentences name."""
     variable = f"{_VARIABLE}{name.upper()}"
     if kind is bool:
         _check(text.lower() in _SWITCH, variable, text, "1 or 0")
         return _SWITCH[text.lower()]
     if kind is int:
         _check(text.isdecimal(), variable, text, "a whole number")
-        return int(text)
-    return text
+    value = int(text) if kind is int else text
+    check_value(name, value, variable)
+    return value
 
 
 def show(config: UiConfig) -> str:

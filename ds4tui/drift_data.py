@@ -26,24 +26,27 @@ LOGITS = -1
 class DriftTrack:
     """All comparisons of one arm's state with plain's, four bytes a tensor and boundary.
 
+    What a screen asks for again and again is kept up to date with each comparison.
+
     `boundaries` are indexes: the generated tokens evaluated before each comparison.
     """
 
     boundaries: list[int] = field(default_factory=list)
     tensors: tuple[tuple[int, str], ...] = ()
-    _values: list[array[float]] = field(default_factory=list)
+    _tracks: list[TensorTrack] = field(default_factory=list)
+    _groups: dict[Group, list[DriftRow]] = field(default_factory=dict)
 
     def feed(self, event: StateDrift) -> None:
         """Take the next comparison; one that names other tensors is left out."""
         names = tuple((layer, tensor) for layer, tensor, _ in event.tensors)
         if not self.tensors:
             self.tensors = names
-            self._values = [array("f") for _ in names]
+            self._tracks = [TensorTrack() for _ in names]
         if names != self.tensors or (self.boundaries and event.index <= self.boundaries[-1]):
             return
         self.boundaries.append(event.index)
-        for values, (_, _, value) in zip(self._values, event.tensors, strict=True):
-            values.append(EQUAL if value is None else value)
+        for track, (_, _, value) in zip(self._tracks, event.tensors, strict=True):
+            track.add(event.index, value)
 
     def at(self, index: int) -> int | None:
         """The newest sample at or before an index; None before the first one."""
@@ -53,34 +56,66 @@ class DriftTrack:
     def differing(self, sample: int) -> tuple[int, int]:
         """(tensors of the state that differ, all of them) at one sample; logits are no state."""
         states = [
-            values[sample]
-            for (layer, _), values in zip(self.tensors, self._values, strict=True)
+            track.values[sample]
+            for (layer, _), track in zip(self.tensors, self._tracks, strict=True)
             if layer != LOGITS
         ]
         return sum(value != EQUAL for value in states), len(states)
 
     def logits_at(self, sample: int) -> float | None:
         """Largest difference of the logits at one sample; None when equal or not compared."""
-        for (layer, _), values in zip(self.tensors, self._values, strict=True):
-            if layer == LOGITS and values[sample] != EQUAL:
-                return values[sample]
+        for (layer, _), track in zip(self.tensors, self._tracks, strict=True):
+            if layer == LOGITS and track.values[sample] != EQUAL:
+                return track.values[sample]
         return None
 
     def rows(self, group: Group) -> list[DriftRow]:
         """One row per tensor, per layer, or per kind of tensor; the logits last."""
-        members: dict[tuple[str, str], list[array[float]]] = {}
-        for (layer, tensor), values in zip(self.tensors, self._values, strict=True):
-            if layer == LOGITS or group == "kinds":
-                name = ("", tensor)
-            else:
-                name = (f"L{layer}", tensor if group == "all" else "")
-            members.setdefault(name, []).append(values)
-        return [DriftRow(*name, self.boundaries, found) for name, found in members.items()]
+        if group not in self._groups or not self._groups[group]:
+            members: dict[tuple[str, str], list[TensorTrack]] = {}
+            for (layer, tensor), track in zip(self.tensors, self._tracks, strict=True):
+                if layer == LOGITS or group == "kinds":
+                    name = ("", tensor)
+                else:
+                    name = (f"L{layer}", tensor if group == "all" else "")
+                members.setdefault(name, []).append(track)
+            rows = [DriftRow(*name, self.boundaries, found) for name, found in members.items()]
+            self._groups[group] = rows
+        return self._groups[group]
 
     def range(self) -> tuple[float, float] | None:
         """Smallest and largest finite difference above 0; None when there is none."""
-        found = [v for values in self._values for v in values if 0 < v < math.inf]
-        return (min(found), max(found)) if found else None
+        low = min((track.low for track in self._tracks), default=math.inf)
+        return (low, max(track.high for track in self._tracks)) if low < math.inf else None
+
+
+@dataclass(slots=True)
+class TensorTrack:
+    """One tensor's differences at all boundaries, and what they come to.
+
+    Args:
+        first: index of the first boundary at which it differed.
+        largest: of all values, or EQUAL.
+        low, high: smallest and largest finite value above 0.
+    """
+
+    values: array[float] = field(default_factory=lambda: array("f"))
+    first: int | None = None
+    largest: float = EQUAL
+    low: float = math.inf
+    high: float = 0.0
+
+    def add(self, index: int, value: float | None) -> None:
+        """Take the next value, of the comparison at an index."""
+        self.values.append(EQUAL if value is None else value)
+        if value is None:
+            return
+        kept = self.values[-1]  # of four bytes
+        if self.first is None:
+            self.first = index
+        self.largest = max(self.largest, kept)
+        if 0 < kept < math.inf:
+            self.low, self.high = min(self.low, kept), max(self.high, kept)
 
 
 @dataclass(slots=True)
@@ -90,22 +125,31 @@ class DriftRow:
     layer: str
     tensor: str
     boundaries: list[int]
-    members: list[array[float]]
+    members: list[TensorTrack]
+    _joined: array[float] = field(default_factory=lambda: array("f"))
+
+    @property
+    def values(self) -> array[float]:
+        """The largest difference, or EQUAL, at each sample; only what is new is computed."""
+        if len(self.members) == 1:
+            return self.members[0].values
+        done = len(self._joined)
+        if done < len(self.boundaries):
+            self._joined.extend(map(max, *(each.values[done:] for each in self.members)))
+        return self._joined
 
     def value(self, sample: int) -> float:
         """The largest difference at one sample, or EQUAL."""
-        return max(values[sample] for values in self.members)
+        return max(each.values[sample] for each in self.members)
 
     def first(self) -> int | None:
         """Index of the first boundary at which it differed."""
-        for sample, boundary in enumerate(self.boundaries):
-            if self.value(sample) != EQUAL:
-                return boundary
-        return None
+        found = (each.first for each in self.members if each.first is not None)
+        return min(found, default=None)
 
     def largest(self) -> float:
         """Largest difference of all samples, or EQUAL."""
-        return max((max(values, default=EQUAL) for values in self.members), default=EQUAL)
+        return max((each.largest for each in self.members), default=EQUAL)
 
     def columns(self, positions: int, columns: int) -> list[float | None]:
         """What each of `columns` equal ranges of 0..positions - 1 shows; None = no sample yet.
@@ -114,14 +158,13 @@ class DriftRow:
         after the last one nothing is known.
         """
         out: list[float | None] = []
-        last = self.boundaries[-1] if self.boundaries else -1
+        values, last = self.values, self.boundaries[-1] if self.boundaries else -1
         for column in range(columns):
             begin = positions * column // columns
             end = max(begin + 1, positions * (column + 1) // columns)
-            first = bisect_right(self.boundaries, begin) - 1
-            after = bisect_left(self.boundaries, end)
-            samples = range(max(0, first), after) if begin <= last else range(0)
-            out.append(max((self.value(sample) for sample in samples), default=None))
+            first = max(0, bisect_right(self.boundaries, begin) - 1)
+            after = bisect_left(self.boundaries, end, first) if begin <= last else first
+            out.append(max(values[first:after], default=None))
         return out
 
 

@@ -7,11 +7,11 @@ costs; times are milliseconds. Knows no screens.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ds4tui.economics_costs import CostTable, along, has_block
+from ds4tui.economics_costs import LEAST_VALUES, CostTable, along, has_block
 from engine.events import CycleFinished
 from engine.paths import POLICIES
 from engine.stats import ArmTally
@@ -20,8 +20,6 @@ Pays = Literal["pays", "loses", "never", "open"]
 """`never`: break-even lies deeper than a cycle can go; `open`: the depth's interval has it."""
 
 Z95 = 1.96
-LEAST_VALUES = 5
-"""Of fewer cycles the scatter says nothing about how far their mean may be off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +84,7 @@ class CurveRow:
         break_even: the depth at which a cycle costs as much as decoding its tokens.
         depth: mean depth of this run's cycles of this length, with half of its 95 % interval.
         cycles: how many there were.
+        steps: how many the cost is the median of.
     """
 
     rows: int
@@ -96,13 +95,14 @@ class CurveRow:
     depth: float | None
     half: float | None
     cycles: int
+    steps: int
 
     @property
     def pays(self) -> Pays | None:
         """Whether cycles of this length paid; None without cycles or cost."""
         if self.break_even is None:
             return None
-        if self.break_even > self.rows:
+        if self.break_even > self.rows and self.steps >= LEAST_VALUES:
             return "never" if self.rows > 1 else "loses"
         if self.depth is None:
             return None
@@ -135,6 +135,7 @@ def curve(table: CostTable, cycles: Sequence[CycleFinished], policy: str) -> lis
                 depth,
                 half,
                 len(own),
+                cost.n if cost is not None else 0,
             )
         )
     return found
@@ -181,8 +182,9 @@ class ValueLedger:
 
     All from this run's own times and means. `no_draft` cycles made a block of which the gate let
     nothing through, `paused` ones made none; both with what they lost in all. `rest` is what rows
-    without a draft cost more or less than plain's, and the bonus that a cycle which ends the text
-    does not have.
+    without a draft cost more or less than plain's, what verifies of a length that was seen rarely
+    cost more or less than the line between their neighbours, and the bonus that a cycle which ends
+    the text does not have.
     """
 
     positions: tuple[PositionValue, ...]
@@ -222,8 +224,8 @@ def value_ledger(plain: ArmTally | None, dspark: ArmTally | None) -> ValueLedger
     seen: dict[int, list[float]] = {}
     for cycle in drafting:
         seen.setdefault(cycle.proposed + 1, []).append(cycle.time.verify / 1e6)
-    means = {1: step, **{rows: sum(ms) / len(ms) for rows, ms in seen.items()}}
-    longest = max(means)
+    longest = max(seen, default=1)
+    means = {1: step} | _means(seen)
     by_rows = [along(means, rows) or 0.0 for rows in range(1, longest + 1)]
     positions = []
     for i in range(1, longest):
@@ -236,7 +238,8 @@ def value_ledger(plain: ArmTally | None, dspark: ArmTally | None) -> ValueLedger
         for kind in ("draft", "replay", "commit", "decode")
     )
     missing = sum(cycle.depth <= cycle.accepted for cycle in cycles)
-    rest = step * len(idle) - decode - step * missing
+    rare = sum(by_rows[cycle.proposed] - cycle.time.verify / 1e6 for cycle in drafting)
+    rest = step * len(idle) - decode - step * missing + rare
     saved = sum(value.net for value in positions) - draft - replay - commit + rest
     lost = [(has_block(cycle), _lost(cycle, step)) for cycle in idle]
     return ValueLedger(
@@ -254,6 +257,12 @@ def value_ledger(plain: ArmTally | None, dspark: ArmTally | None) -> ValueLedger
         sum(not blocked for blocked, _ in lost),
         sum(ms for blocked, ms in lost if not blocked),
     )
+
+
+def _means(seen: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """Mean cost of each length that was seen often enough; of all when none was."""
+    often = {rows: ms for rows, ms in seen.items() if len(ms) >= LEAST_VALUES} or seen
+    return {rows: sum(ms) / len(ms) for rows, ms in often.items()}
 
 
 def _lost(cycle: CycleFinished, step: float) -> float:

@@ -17,6 +17,8 @@ from engine.events import CostMeasured, CycleFinished
 from engine.stats import ArmTally
 
 STRICT = "strict"
+LEAST_VALUES = 5
+"""Of fewer steps or cycles the scatter says nothing about how far their mean may be off."""
 NOT_DRAFTED = ("strict", "pause")
 """Clips of steps that only carry the drafter's state: no block was made."""
 
@@ -99,9 +101,12 @@ class CostTable:
         return self.replay.median if self.replay is not None else self.decode.median
 
     def fit(self) -> Fit | None:
-        """Least squares through the verifies, weighted by samples; None below two of them."""
-        points = [(rows, cost.median, cost.n) for rows, cost in self.verify.items() if rows > 1]
-        return line_through(points)
+        """Least squares through the verifies that were seen often enough, weighted by samples.
+
+        None below two lengths.
+        """
+        often = [(n, cost) for n, cost in self.verify.items() if n > 1 and cost.n >= LEAST_VALUES]
+        return line_through([(rows, cost.median, cost.n) for rows, cost in often])
 
 
 def along(known: Mapping[int, float], at: int) -> float | None:

@@ -1,6 +1,6 @@
-"""Everything that the economics screen shows of a run, gathered at one moment.
+"""Everything that the economics screen shows of a run, or of all prompts, at one moment.
 
-Owns which costs are taken for it: a measurement of the same numerics, else the run's own steps.
+Owns which costs are taken for it: a measurement of the same numerics, else the runs' own steps.
 Pure functions of records; knows no screens.
 """
 
@@ -23,17 +23,31 @@ from ds4tui.economics import (
     value_ledger,
 )
 from ds4tui.economics_costs import CostTable, measured_costs, run_costs
+from ds4tui.pooled_runs import Work, joined
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.suite_record import SuiteRecord
 from engine.events import CostMeasured
-from engine.stats import Speedup, speedup
+from engine.stats import Speedup, ids_sha256, speedup
 
 Source = Literal["measured", "run"]
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What the figures are of.
+
+    Args:
+        source: where costs are taken from when there is a choice.
+        all_prompts: the cycles of all prompts with the settings of the run shown, not only its own.
+    """
+
+    source: Source = "measured"
+    all_prompts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Economics:
-    """What drafting is worth in one run.
+    """What drafting is worth in one run, or over the runs of several prompts.
 
     Args:
         policy: of the DSpark arm, "" without one.
@@ -41,10 +55,12 @@ class Economics:
         sources: where costs could be taken from.
         spent_ms: the DSpark arm's time without prefill.
         speedup: measured, with its interval; of a running run as far as it is.
-        parts_at: the first index at which the ids differ: then it is different work.
-        ends: the run has ended.
-        mixed: its policy was changed on the way.
-        ids: hashes of both arms.
+        prompts: how many the figures are of.
+        parted: of how many of them the ids differ: then it is different work.
+        parts_at: the first index at which they do, in the first of those.
+        ends: all runs have ended.
+        mixed: the policy was changed on the way.
+        ids: hashes of both arms' ids, of several prompts of all of them in a row.
     """
 
     policy: str = ""
@@ -58,41 +74,52 @@ class Economics:
     predicted: Prediction | None = None
     predictions: tuple[Prediction, ...] = ()
     speedup: Speedup | None = None
+    prompts: int = 1
+    parted: int = 0
     parts_at: int | None = None
     ends: bool = False
     mixed: bool = False
     ids: tuple[str, str] = ("", "")
     calibration: Calibration | None = None
 
+    @property
+    def of_what(self) -> str:
+        """What the figures are of, in words."""
+        return "this run" if self.prompts == 1 else f"{self.prompts} prompts"
+
 
 def economics_of(
-    record: RunRecord | None,
+    works: Sequence[Work],
     costs: Sequence[CostMeasured],
-    wanted: Source | None = None,
+    source: Source = "measured",
     sweep: SuiteRecord | None = None,
 ) -> Economics:
-    """The economics of the run shown.
+    """The economics of runs of one setting, the run shown first.
 
     Args:
-        wanted: the source to take costs from when there is a choice; None = a measurement.
+        works: a prompt once; none before there is a run.
+        source: to take costs from when there is a choice.
         sweep: the last sweep, whose arms without a gate show the head's whole range.
     """
     measured = measured_costs(costs)
-    plain = record.plain if record is not None else None
-    arm = record.dspark if record is not None else None
-    if record is None or record.started is None or plain is None:
+    if not works:
         sources: tuple[Source, ...] = ("measured",) if measured is not None else ()
         rows = tuple(curve(measured, (), "")) if measured is not None else ()
         return Economics(table=measured, sources=sources, curve=rows)
-    numerics = plain.info.numerics
-    policy = (arm.info.commit or "") if arm is not None else ""
-    strict = _strict(record)
+    first, arms = works[0], [work.arm for work in works if work.arm is not None]
+    started = first.run.started
+    assert started is not None
+    plain = joined([work.plain.tally for work in works])
+    arm = joined([arm.tally for arm in arms]) if arms else None
+    numerics = first.plain.info.numerics
+    policy = (first.arm.info.commit or "") if first.arm is not None else ""
+    strict = [each.tally for work in works if (each := _strict(work.run)) is not None]
     own = run_costs(
-        plain.tally,
-        arm.tally if arm is not None else None,
+        plain,
+        arm,
         policy,
-        strict.tally if strict is not None else None,
-        len(record.started.prompt_ids),
+        joined(strict) if strict else None,
+        len(started.prompt_ids),
         numerics,
     )
     if measured is not None and measured.numerics not in ("", numerics):
@@ -102,11 +129,12 @@ def economics_of(
         by_source["measured"] = measured
     if own is not None:
         by_source["run"] = own
-    table = by_source.get(wanted or "measured") or next(iter(by_source.values()), None)
+    table = by_source.get(source) or next(iter(by_source.values()), None)
     cycles = arm.cycles if arm is not None else []
-    most = arm.info.draft_max if arm is not None else None
-    shape = shape_of(cycles, most or record.started.block_size)
+    most = first.arm.info.draft_max if first.arm is not None else None
+    shape = shape_of(cycles, most or started.block_size)
     known = table is not None and shape is not None
+    parted = [arm.diverged.index for arm in arms if arm.diverged is not None]
     return Economics(
         policy=policy,
         numerics=numerics,
@@ -114,16 +142,18 @@ def economics_of(
         sources=tuple(by_source),
         curve=tuple(curve(table, cycles, policy)) if table is not None else (),
         shape=shape,
-        ledger=value_ledger(plain.tally, arm.tally if arm is not None else None),
-        spent_ms=arm.tally.decode_ns / 1e6 if arm is not None else 0.0,
+        ledger=value_ledger(plain, arm),
+        spent_ms=arm.decode_ns / 1e6 if arm is not None else 0.0,
         predicted=predict(table, shape, policy) if known and table and shape else None,
         predictions=tuple(predictions(table, shape)) if known and table and shape else (),
-        speedup=_speedup(record, plain, arm),
-        parts_at=arm.diverged.index if arm is not None and arm.diverged is not None else None,
-        ends=record.finished is not None,
-        mixed=arm is not None and arm.mixed,
-        ids=(plain.ids_hash, arm.ids_hash if arm is not None else ""),
-        calibration=calibration(_calibrated(record, sweep)),
+        speedup=_speedup(works),
+        prompts=len(works),
+        parted=len(parted),
+        parts_at=parted[0] if parted else None,
+        ends=all(work.run.finished is not None for work in works),
+        mixed=any(arm.mixed for arm in arms),
+        ids=_hashes(works),
+        calibration=calibration(_calibrated(works, sweep)),
     )
 
 
@@ -131,18 +161,33 @@ def _strict(record: RunRecord) -> ArmRecord | None:
     return next((arm for arm in record.arms if arm.info.commit == "strict"), None)
 
 
-def _speedup(record: RunRecord, plain: ArmRecord, arm: ArmRecord | None) -> Speedup | None:
-    if arm is None:
-        return None
-    if record.speedup is not None:
-        return record.speedup
-    common = min(len(plain.ids), len(arm.ids))
-    return speedup([plain.tally.token_ns[:common]], [arm.tally.token_ns[:common]])
+def _speedup(works: Sequence[Work]) -> Speedup | None:
+    if len(works) == 1 and works[0].arm is not None and works[0].run.speedup is not None:
+        return works[0].run.speedup
+    plains, arms = [], []
+    for work in works:
+        if work.arm is not None:
+            common = min(len(work.plain.ids), len(work.arm.ids))
+            plains.append(work.plain.tally.token_ns[:common])
+            arms.append(work.arm.tally.token_ns[:common])
+    return speedup(plains, arms) if arms else None
 
 
-def _calibrated(record: RunRecord, sweep: SuiteRecord | None) -> list[ArmRecord]:
-    """The run's own arms; those of a sweep when only they have cycles without a gate."""
-    arms = [arm for arm in record.arms if arm.info.kind == "dspark"]
+def _hashes(works: Sequence[Work]) -> tuple[str, str]:
+    if len(works) == 1:
+        own = works[0].arm
+        return works[0].plain.ids_hash, own.ids_hash if own is not None else ""
+    plain = [token for work in works for token in work.plain.ids]
+    arm = [token for work in works if work.arm is not None for token in work.arm.ids]
+    return ids_sha256(plain)[:8], ids_sha256(arm)[:8]
+
+
+def _calibrated(works: Sequence[Work], sweep: SuiteRecord | None) -> list[ArmRecord]:
+    """The arms themselves; those of a sweep when only they have cycles without a gate."""
+    arms = [
+        arm for arm in works[0].run.arms if arm.info.kind == "dspark" and arm.info.role == "arm"
+    ]
+    arms += [work.arm for work in works[1:] if work.arm is not None]
     drafter = next((arm.info.drafter for arm in arms), "")
     if any(arm.info.confidence == 0 for arm in arms) or sweep is None:
         return arms

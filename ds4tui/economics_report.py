@@ -28,9 +28,11 @@ def json_text(found: Economics, record: RunRecord) -> str:
         "numerics": found.numerics,
         "commit": found.policy,
         "ids_sha256_prefix": list(found.ids),
+        "prompts": found.prompts,
+        "prompts_parted": found.parted,
         "first_divergence": found.parts_at,
         "speedup": None
-        if speed is None or found.parts_at is not None
+        if speed is None or found.parted
         else {**asdict(speed), "resolved": speed.resolved},
         "costs": _costs(found),
         "curve": [{**asdict(row), "pays": row.pays} for row in found.curve],
@@ -81,6 +83,8 @@ def report_text(found: Economics, record: RunRecord) -> str:
             f"{started.max_tokens} tokens at most, {len(started.prompt_ids)} prompt ids, "
             f"prompt {started.prompt!r}"
         )
+    if found.prompts > 1:
+        lines.append(f"- figures of this prompt and {found.prompts - 1} more, with these settings")
     boxes: list[tuple[tuple[str, str], list[Row]]] = [
         (painted.pays_title(found), painted.pays_rows(found, REPORT_WIDTH, ())),
         (

@@ -15,6 +15,7 @@ import platformdirs
 from ds4tui.report import Document, RunEvents, ab_document
 from ds4tui.report_markdown import markdown
 from ds4tui.run_record import RunRecord
+from ds4tui.suite_record import SuiteRecord
 from engine.text import visible
 from engine.trace import trace_text
 
@@ -57,10 +58,24 @@ def document_of(record: RunRecord) -> Document | None:
     return ab_document([RunEvents.of(list(record.events))])
 
 
-def report_of(record: RunRecord) -> str | None:
-    """The run as the Markdown of `ds4tui ab --report`; None until it has ended."""
+def report_of(record: RunRecord, of_set: SuiteRecord | None = None) -> str | None:
+    """The run as the Markdown of `ds4tui ab --report`; None until it has ended.
+
+    Args:
+        of_set: the suite that it is a run of, whose figures by category go with it.
+    """
     document = document_of(record)
-    return None if document is None else markdown([document])
+    if document is None:
+        return None
+    if of_set is None or record.started is None:
+        return markdown([document])
+    report = of_set.report
+    cells = report.names_of(record.started)
+    found = [figures for cell in cells for figures in report.categories(cell)]
+    whole = [figures for cell in cells if (figures := report.cell(cell))]
+    said = [f"{f['name']}: {f['identical']} of {f['prompts']} prompts identical" for f in whole]
+    name = of_set.started.name or "prompts"
+    return markdown([document], found, f"One run of the {of_set.kind} {name}; {'; '.join(said)}.")
 
 
 def transcript(record: RunRecord) -> str:

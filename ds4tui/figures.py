@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.stats import ArmTally
+from ds4tui.segments import Segment
+from engine.cycle_counts import CycleCounts
+from engine.events import TimeSplit
+from engine.stats import ArmTally, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,8 @@ class Depths:
         by_position: (accepted, reached) of each draft position.
         proposed_by_accepted: cycles by drafts proposed (row) and accepted (column).
         lengths_vary: blocks of more than one length, so the depths alone do not say enough.
+        prefilled: tokens of the same ids that no cycle committed, but the prefill of each prompt.
+        rate: tokens per second of these cycles, where they are a part of a run; else None.
     """
 
     counts: tuple[int, ...]
@@ -35,25 +40,34 @@ class Depths:
     by_position: tuple[tuple[int, int], ...]
     proposed_by_accepted: tuple[tuple[int, ...], ...]
     lengths_vary: bool
+    prefilled: int
+    rate: float | None
 
 
-def depths(arm: ArmTally) -> Depths | None:
-    """The histogram and its denominators; None before the first cycle."""
-    if not arm.cycles:
+def depths(found: CycleCounts, prefilled: int = 1, rate: float | None = None) -> Depths | None:
+    """The histogram and its denominators; None before the first cycle.
+
+    Args:
+        prefilled, rate: as in `Depths`.
+    """
+    cycles = found.cycles
+    if not cycles:
         return None
     return Depths(
-        counts=tuple(arm.depth_hist().values()),
-        no_draft=arm.shallow()[0],
-        cycles=len(arm.cycles),
-        tokens=sum(cycle.depth for cycle in arm.cycles),
-        proposed=arm.proposed,
-        accepted=arm.accepted,
-        mean=arm.mean_depth,
-        accept_rate=arm.accept_rate,
-        avg_accept=arm.avg_accept,
-        by_position=tuple(arm.accept_by_position()),
-        proposed_by_accepted=tuple(tuple(row) for row in arm.proposed_by_accepted()),
-        lengths_vary=arm.lengths_vary(),
+        counts=tuple(found.depth_hist().values()),
+        no_draft=found.shallow()[0],
+        cycles=cycles,
+        tokens=found.tokens,
+        proposed=found.proposed,
+        accepted=found.accepted,
+        mean=ratio(found.tokens, cycles),
+        accept_rate=ratio(found.accepted, found.proposed),
+        avg_accept=ratio(found.accepted, cycles),
+        by_position=tuple(found.accept_by_position()),
+        proposed_by_accepted=tuple(tuple(row) for row in found.proposed_by_accepted()),
+        lengths_vary=found.lengths_vary(),
+        prefilled=prefilled,
+        rate=rate,
     )
 
 
@@ -92,20 +106,37 @@ class Ledger:
     terms: dict[str, float]
 
 
-def _per_token(arm: ArmTally) -> dict[str, float]:
-    decoded = len(arm.ids) - 1
-    return {kind: getattr(arm.time, kind) / 1e6 / decoded for kind in KINDS}
+def per_token(time: TimeSplit, tokens: int) -> dict[str, float]:
+    """Milliseconds by kind for each of so many decoded tokens."""
+    return {kind: getattr(time, kind) / 1e6 / max(1, tokens) for kind in KINDS}
 
 
 def ledger(plain: ArmTally | None, dspark: ArmTally | None) -> Ledger | None:
     """The ledger of two arms; None until both have decoded a token."""
     if plain is None or len(plain.ids) < 2:
         return None
-    plain_kinds = _per_token(plain)
+    plain_kinds = per_token(plain.time, len(plain.ids) - 1)
     if dspark is None or len(dspark.ids) < 2:
         return Ledger(plain_kinds, {}, plain.decode_ns / 1e6, 0.0, {})
-    kinds = _per_token(dspark)
-    decoded = len(dspark.ids) - 1
+    return _ledger(plain_kinds, dspark.time, len(dspark.ids) - 1)
+
+
+def segment_ledger(plain: ArmTally, segment: Segment) -> Ledger | None:
+    """The ledger of one segment, against what plain spent on the same indexes.
+
+    None until both have decoded one of them.
+    """
+    if segment.first is None:
+        return None
+    spent = plain.token_ns[segment.first : segment.first + segment.tokens]
+    if not spent:
+        return None
+    plain_kinds = dict.fromkeys(KINDS, 0.0) | {"decode": sum(spent) / 1e6 / len(spent)}
+    return _ledger(plain_kinds, segment.time, segment.tokens)
+
+
+def _ledger(plain_kinds: dict[str, float], time: TimeSplit, decoded: int) -> Ledger:
+    kinds = per_token(time, decoded)
     plain_ms = sum(plain_kinds.values()) * decoded
     terms = {
         "accepted": plain_ms - (kinds["verify"] + kinds["decode"]) * decoded,

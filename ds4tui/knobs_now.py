@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ds4tui.run_record import ArmRecord
-from engine.paths import Numerics, Policy
-from engine.settings import NUMERICS_AVAILABLE, POLICIES_AVAILABLE, Knobs
+from engine.paths import NUMERICS, POLICIES, Numerics, Policy
+from engine.settings import Knobs
 
 CONFIDENCES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Thresholds that `c` steps through: the ones of the sweep."""
@@ -16,8 +16,8 @@ CONFIDENCES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 class Choices:
     """What the knobs can be turned to; empty in a recorded run."""
 
-    numerics: tuple[Numerics, ...] = NUMERICS_AVAILABLE
-    policies: tuple[Policy, ...] = POLICIES_AVAILABLE
+    numerics: tuple[Numerics, ...] = NUMERICS
+    policies: tuple[Policy, ...] = POLICIES
 
 
 NO_CHOICES = Choices((), ())

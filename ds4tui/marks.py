@@ -19,6 +19,7 @@ class Marks:
     parting: str
     after: str
     drift: str
+    turn: str
     cursor: str
     space: str
     newline: str
@@ -49,6 +50,7 @@ UNICODE = Marks(
     parting="►",
     after="┊",
     drift="~",
+    turn="┴",
     cursor="+",
     space="␣",
     newline="⏎",
@@ -75,6 +77,7 @@ ASCII = Marks(
     parting=">",
     after="|",
     drift="~",
+    turn="^",
     cursor="+",
     space="_",
     newline="$",

@@ -25,7 +25,7 @@ class CellRun:
     document: Document
     prompt_index: int
     numerics: str
-    token_ns: list[list[float]]
+    token_ns: Sequence[Sequence[float]]
     compared: dict[int, int]
     cycles: dict[int, int]
 

@@ -12,14 +12,14 @@ from typing import cast
 from rich.console import Console
 
 from ds4tui import matrix_report, matrix_text, options
-from ds4tui.output import Progress, check_writable, write_output
+from ds4tui.output import Progress, check_outputs, write_output
 from ds4tui.report import Document
 from engine.errors import Ds4Error
 from engine.events import Event, LoadProgress, RunStarted, TokensCommitted
-from engine.paths import POLICIES, Numerics
+from engine.paths import NUMERICS, POLICIES, Numerics
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, check_names, parse_arm
-from engine.suite import NUMERICS, MatrixRequest, matrix_arms, suite_prompts
+from engine.suite import MatrixRequest, matrix_arms, suite_prompts
 from engine.text import one_line
 from engine.trace import TraceWriter
 
@@ -56,8 +56,7 @@ def matrix_options(args: Namespace) -> MatrixOptions:
             "Give --numerics split.",
         )
     entries = _prompts(args, embedded)
-    for path in (args.json, args.report, args.trace):
-        check_writable(path)
+    check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
     given = copy.copy(args)
     given.numerics = numerics[0]
     request = MatrixRequest(

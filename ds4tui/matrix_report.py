@@ -69,7 +69,7 @@ class MatrixReport:
             case SuiteFinished() | LoadProgress():
                 pass
             case RunFailed():
-                self._drop()
+                self.forget_running()
             case StateDrift():  # many, and only their number is needed
                 self._compared[event.arm] += 1
                 self._events += [event] if stats.differs(event) else []
@@ -78,7 +78,7 @@ class MatrixReport:
                 self._take()
             case _:
                 if self._events and self._events[-1].run_id != event.run_id:
-                    self._drop()
+                    self.forget_running()
                 self._events.append(event)
                 if isinstance(event, RunStarted):
                     self._check(event)
@@ -97,13 +97,14 @@ class MatrixReport:
             self.order += [cell for cell in event.cells if cell not in known]
 
     def _clear(self) -> None:
-        self._drop()
+        self.forget_running()
         self.order, self._settings, self._infos = [], {}, {}
         self._plain, self._places, self._documents = {}, {}, {}
         self._plain_documents, self._categories = {}, {}
         self._stale = {}
 
-    def _drop(self) -> None:
+    def forget_running(self) -> None:
+        """Drop what has come of the run that goes on."""
         self._events = []
         self._compared.clear()
 
@@ -136,7 +137,7 @@ class MatrixReport:
 
     def _take(self) -> None:
         events, compared = self._events, dict(self._compared)
-        self._drop()
+        self.forget_running()
         run = RunEvents.of(events)
         started = run.started
         ends = [end.reason for end in run.ends.values()]
@@ -270,6 +271,7 @@ class MatrixReport:
             "environment": first["environment"],
             "model": first["model"],
             "drafter": first["drafter"],
+            "drafters": first["drafters"],
             "settings": shared,
             "wall_s": wall_s,
             "cpu_s": cpu_s,

@@ -5,12 +5,21 @@ Owns words and columns. Prompts are untrusted text: shown with control character
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
-from ds4tui.ab_text import escaped, make_table, number, small, speed, table_line
+from ds4tui.ab_text import (
+    escaped,
+    make_table,
+    markdown_categories,
+    markdown_table,
+    number,
+    print_categories,
+    small,
+    speed,
+)
 from ds4tui.matrix_cells import SHORT
 from ds4tui.matrix_names import SHORT_POLICY, row_of, short_row
 from ds4tui.report import Document
@@ -173,6 +182,7 @@ def print_document(console: Console, document: Document) -> None:
         console.print(make_table(WORK, [_work(cell) for cell in (plain, *cells)]))
         console.print()
         console.print(make_table(*_by_prompt(document, numerics)))
+    print_categories(console, document["categories"])
     console.print(Text(f"\n{LEGEND}"))
     for line in numerics_lines(document):
         console.print(Text(line))
@@ -192,12 +202,8 @@ def markdown(document: Document) -> str:
             (WORK, [_work(cell) for cell in (plain, *cells)]),
             ([name.replace("\n", " ") for name in columns], rows),
         ):
-            lines += [*_markdown_table(head, body), ""]
+            lines += markdown_table(head, body)
+    lines += markdown_categories(document["categories"])
     lines += [LEGEND, "", *(f"- {escaped(line)}" for line in numerics_lines(document)), ""]
     shown = ", ".join(f"{k} {v}" for k, v in document["environment"].items())
     return "\n".join([*lines, escaped(f"Environment: {shown}"), ""])
-
-
-def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    rule = f"|{'---|' * len(columns)}"
-    return [table_line(columns), rule, *(table_line(row) for row in rows)]

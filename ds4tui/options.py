@@ -119,8 +119,11 @@ def read_text(path: str, what: str) -> str:
 
 def model_files(model: str | None, mtp: str | None) -> tuple[str, tuple[str, ...], bool]:
     """Target, drafters, and whether they are the embedded pair."""
+    for option, path in (("-m", model), ("--mtp", mtp)):
+        if path == "":
+            raise Ds4Error("Invalid option", f"{option} is empty; expected a file's name.")
     if model is not None:
-        return model, (mtp,) if mtp else (), False
+        return model, () if mtp is None else (str(Path(mtp)),), False
     if mtp is not None:
         raise _contradiction(
             "--mtp was given without -m: a drafter of your own goes with a target of your own.",

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -18,14 +19,43 @@ from engine.text import one_line
 _REFRESH_S = 0.1
 
 
+def check_outputs(places: Mapping[str, str | None]) -> None:
+    """Refuse places of several results that could not be written, or that are one and the same.
+
+    Args:
+        places: by option; None = not asked for.
+    """
+    options: dict[str | Path, str] = {}
+    for option, path in places.items():
+        check_writable(path)
+        if path is None or _is_stream(path):
+            continue
+        place = path if path == "-" else Path(path).resolve()
+        if place in options:
+            raise Ds4Error(
+                "Contradictory options",
+                f"{options[place]} and {option} both name {one_line(path)}.",
+                "Give each a file of its own.",
+            )
+        options[place] = option
+
+
 def check_writable(path: str | None) -> None:
     """Refuse a file that could not be written, before the work whose result it should hold."""
-    if path is None or path == "-":
+    if path is None:
         return
+    if path == "-":
+        if sys.stdout is None:
+            raise Ds4Error("Cannot write", "Standard output is closed.", "Give a file.")
+        return
+    if not path:
+        raise Ds4Error("Cannot write", "An empty name is no file.", "Give a file's name.")
     folder = Path(path).resolve().parent
     problem = ""
     if Path(path).is_dir():
         problem = "is a folder"
+    elif _is_stream(path):
+        problem = "" if os.access(path, os.W_OK) else "cannot be written to"
     elif not folder.is_dir():
         problem = "lies in a folder that does not exist"
     elif not os.access(folder, os.W_OK):
@@ -35,20 +65,38 @@ def check_writable(path: str | None) -> None:
 
 
 def write_output(path: str, text: str) -> None:
-    """Write to a file, whole or not at all, or to standard output for `-`."""
+    """Write to a file, whole or not at all, to a pipe or a device, or to standard output for `-`.
+
+    Raises:
+        Ds4Error: it cannot be written; a file that was there is as it was.
+    """
     if path == "-":
         sys.stdout.write(text)
         return
-    target = Path(path)
+    try:
+        if _is_stream(path):
+            Path(path).write_text(text, encoding="utf-8", newline="\n")
+        else:
+            _replace(Path(path).resolve(), text)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Ds4Error("Cannot write", f"{one_line(path)}: {reason}.") from error
+
+
+def _is_stream(path: str) -> bool:
+    """Whether a path names a pipe, a device or the like: written to as it is, never replaced."""
+    return Path(path).exists() and not Path(path).is_file()
+
+
+def _replace(target: Path, text: str) -> None:
     part = target.with_name(f"{target.name}.part{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8", newline="\n")
         os.replace(part, target)
-    except OSError as error:
+    except OSError:
         with contextlib.suppress(OSError):
             part.unlink()
-        reason = error.strerror or str(error)
-        raise Ds4Error("Cannot write", f"{one_line(path)}: {reason}.") from error
+        raise
 
 
 class Progress:

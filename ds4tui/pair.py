@@ -10,6 +10,8 @@ import math
 from dataclasses import replace
 from typing import cast
 
+from ds4tui.arm_names import told_apart
+from ds4tui.drift_data import DriftTrack
 from ds4tui.paint.numbers import logits, ulps
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.verdict_line import VerdictLine
@@ -53,6 +55,11 @@ class PairRecord(RunRecord):
         return self.arms[1]
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Of both arms, by what tells them apart."""
+        return told_apart(self.arms[0], self.arms[1])
+
+    @property
     def speedup(self) -> Speedup | None:
         """Of the right arm over the left one."""
         if not self.same_prompt:
@@ -62,7 +69,8 @@ class PairRecord(RunRecord):
 
 def _bare(arm: ArmRecord, parted: Diverged | None) -> ArmRecord:
     """An arm without what its own run found out against its own plain arm."""
-    return replace(arm, tally=replace(arm.tally, diverged=parted, first_drift=None))
+    tally = replace(arm.tally, diverged=parted, first_drift=None)
+    return replace(arm, tally=tally, drift=DriftTrack())
 
 
 def _parting(run: RunRecord, left: ArmRecord, right: ArmRecord) -> Diverged | None:
@@ -85,15 +93,10 @@ def _parting(run: RunRecord, left: ArmRecord, right: ArmRecord) -> Diverged | No
     return Diverged("", 1, 0, index, ours, theirs, None, *numbers, kind, False, (), None)
 
 
-def name_of(arm: ArmRecord) -> str:
-    """What the arm is called in a sentence."""
-    return arm.info.commit or arm.info.kind
-
-
 def pair_verdict(pair: PairRecord) -> VerdictLine:
     """Row 3 on two arms."""
     left, right = pair.arms
-    names = f"{name_of(left)} and {name_of(right)}"
+    names = " and ".join(pair.names)
     numerics = "" if left.info.numerics == right.info.numerics else "   numerics differ"
     if not pair.same_prompt:
         return VerdictLine("withheld", "? OTHER PROMPT", (f"{names} ran different prompts",))
@@ -107,7 +110,7 @@ def pair_verdict(pair: PairRecord) -> VerdictLine:
     in_ulps = f" = {ulps(found.margin_ulps)} ulp {found.ulp_type}" if found.margin_logits else ""
     gap = f"{found.verdict} {logits(found.margin_logits)}{in_ulps}"
     bodies = (
-        f"left {ours}  right {theirs}  {gap}   {names}{numerics}",
+        f"{pair.names[0]} {ours}  {pair.names[1]} {theirs}  {gap}{numerics}",
         f"{ours} / {theirs}  {gap}{numerics}",
         f"{ours} / {theirs}{numerics}",
     )

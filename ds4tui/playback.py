@@ -31,6 +31,9 @@ SLOWEST, FASTEST = 1 / 1024, 64.0
 LONGEST_GAP_NS = 500_000_000
 """Pauses between two runs of a trace are cut to this."""
 
+MOST = 2000
+"""Events given out at once: taking them lasts about as long as drawing a frame or two."""
+
 Rewind = Literal["", "run", "all"]
 Timed = Sequence[tuple[int, Event]]
 
@@ -108,8 +111,7 @@ class Playback:
         self._ns = 0.0
         self._last = clock()
         self._stops: list[int] | None = None
-        # What a suite gathers cannot be taken back run by run.
-        self._whole = any(isinstance(event, SuiteStarted) for event in self._events)
+        self._has_suites = any(isinstance(event, SuiteStarted) for event in self._events)
         self._rewound: Rewind = ""
         self.speed = speed
         self.is_paused = False
@@ -141,14 +143,23 @@ class Playback:
         self.is_paused = paused
 
     def poll(self) -> list[Event]:
-        """Events that have come due since the last call; after a jump back, again from the first
-        one of the run, or of everything: `take_rewind` says so."""
+        """Events that have come due since the last call, `MOST` of them at once.
+
+        After a jump back they come again from the first one of the run, or of everything:
+        `take_rewind` says so.
+        """
         self._advance()
         if self._given > self._at:
-            self._given = 0 if self._whole else self._start_of(self._at)
-            self._rewound = "all" if self._whole else "run"
-        first, self._given = self._given, self._at
-        return self._events[first : self._at]
+            first = self._start_of(self._at)
+            whole = self._has_suites and self._ends_run(first, self._given)
+            self._given = 0 if whole else first
+            self._rewound = "all" if whole else "run"
+        first, self._given = self._given, min(self._at, self._given + MOST)
+        return self._events[first : self._given]
+
+    def _ends_run(self, first: int, last: int) -> bool:
+        """A run ends here: what its suite has gathered of it cannot be taken back."""
+        return any(isinstance(event, RunFinished) for event in self._events[first:last])
 
     def take_rewind(self) -> Rewind:
         """What the last `poll` gave out again, told once."""
@@ -262,13 +273,3 @@ def _plain_rate(events: Iterable[Event]) -> float:
             decoded += sum(source != "prefill" for source in event.sources)
             spent += event.time.total - event.time.prefill
     return decoded * 1e9 / spent if decoded and spent else TOKENS_PER_S
-
-
-def is_playable(events: Iterable[Event]) -> bool:
-    """A run has started and committed something, so that there is something to see."""
-    has_started = False
-    for event in events:
-        has_started |= isinstance(event, RunStarted)
-        if has_started and isinstance(event, TokensCommitted):
-            return True
-    return False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ds4tui.options import read_text
 from engine.errors import Ds4Error
+from engine.json_text import parse_json
 from engine.settings import Recorded
 from engine.text import one_line
 
@@ -20,8 +20,8 @@ def read_recorded(path: str) -> Recorded:
     """
     name = one_line(Path(path).name)
     try:
-        data = json.loads(read_text(path, "recorded ids"))
-    except json.JSONDecodeError as error:
+        data = parse_json(read_text(path, "recorded ids"))
+    except ValueError as error:
         raise Ds4Error("Not JSON", f"{name} is no JSON: {error}.") from error
     prompt, ids = _parts(data)
     if not _is_ids(ids) or not (prompt is None or _is_ids(prompt)):
@@ -29,6 +29,11 @@ def read_recorded(path: str) -> Recorded:
             "No recorded ids",
             f"{name} holds no token ids; expected a list of ids, "
             '{"prompt": {"ids": [...]}, "ids": [...]}, or the JSON of ds4tui ab.',
+        )
+    if not ids:
+        raise Ds4Error(
+            "No recorded ids",
+            f"{name} holds an empty list of ids, which compares nothing; expected one id or more.",
         )
     return Recorded(name, tuple(ids), None if prompt is None else tuple(prompt))
 

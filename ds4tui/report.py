@@ -95,6 +95,7 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
         "environment": dict(started.environment),
         "model": file_document(started.files, "target"),
         "drafter": file_document(started.files, "drafter"),
+        "drafters": file_documents(started.files, "drafter"),
         "settings": as_json(started.settings),
         "prompt": {
             "text": started.prompt,
@@ -115,11 +116,14 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
 
 def file_document(files: Sequence[FileInfo], role: str) -> Document | None:
     """What is said of the target or the (first) drafter."""
-    found = next((file for file in files if file.role == role), None)
-    if found is None:
-        return None
+    return next(iter(file_documents(files, role)), None)
+
+
+def file_documents(files: Sequence[FileInfo], role: str) -> list[Document]:
+    """What is said of every file with a role, in the order of the command line."""
     names = ("path", "sha256", "architecture", "parameters", "name", "size", "quantisation")
-    return {name: asdict(found)[name] for name in names}
+    found = [asdict(file) for file in files if file.role == role]
+    return [{name: file[name] for name in names} for file in found]
 
 
 def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:
@@ -144,16 +148,24 @@ def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:
         "text_sha256": hashlib.sha256(text).hexdigest(),
         "finish_reason": end.reason,
         "tokens_per_s": statistics.median(rates) if has_speed and rates else None,
-        "peak_tokens_per_s": stats.peak_rate(tally.token_ns) if has_speed and rates else None,
+        "peak_tokens_per_s": _peak(tallies) if has_speed and rates else None,
         "speedup": _speedup(repeats, arm) if has_speed and info.kind == "dspark" else None,
         "time_ms": _time_ms(tallies),
         **_acceptance(tally),
         "state_equal": end.state_equal,
         "smallest_margin": _smallest_margin(run, arm),
+        "compared": _compared(run, arm),
+        "compared_margin": _smallest_margin(run, 0, _compared(run, arm)),
         "identical_kind": _identical_kind(run, arm),
         "first_divergence": _divergence(run, tally.diverged),
         "unsteady": any(t.ids != tally.ids for t in tallies),
     }
+
+
+def _peak(tallies: Sequence[ArmTally]) -> float | None:
+    """The best of all repeats, so that it is never below their median rate."""
+    peaks = [stats.peak_rate(tally.token_ns) for tally in tallies]
+    return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def _acceptance(tally: ArmTally) -> Document:
@@ -224,8 +236,13 @@ def _top_margin(run: RunEvents, arm: int, index: int) -> Document:
     return {"logits": tally.gaps[index], "ulps": found.ulps}
 
 
-def _smallest_margin(run: RunEvents, arm: int) -> Document | None:
-    index = run.arms[arm].smallest_gap()
+def _compared(run: RunEvents, arm: int) -> int:
+    """Ids that plain and an arm both have: a recording may be shorter than the run."""
+    return min(len(run.arms[0].ids), len(run.arms[arm].ids))
+
+
+def _smallest_margin(run: RunEvents, arm: int, among: int | None = None) -> Document | None:
+    index = run.arms[arm].smallest_gap(among)
     return None if index is None else {"index": index, **_top_margin(run, arm, index)}
 
 
@@ -235,7 +252,7 @@ def _identical_kind(run: RunEvents, arm: int) -> str | None:
     if arm == 0 or info.role == "control" or run.arms[arm].diverged:
         return None
     plain = run.arms[0]
-    index = plain.smallest_gap()
+    index = plain.smallest_gap(_compared(run, arm))
     return identical_kind(run.ends[arm].state_equal, None if index is None else plain.gaps[index])
 
 
@@ -278,10 +295,17 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def set_document(documents: Sequence[Document], categories: Sequence[Document] = ()) -> Document:
-    """Several prompts' documents with their summary, and the figures by category."""
+def set_document(
+    documents: Sequence[Document], categories: Sequence[Document] = (), *, complete: bool = True
+) -> Document:
+    """Several prompts' documents with their summary, and the figures by category.
+
+    Args:
+        complete: these are all prompts of the set.
+    """
     return {
         "schema": SET_SCHEMA,
+        "complete": complete,
         "summary": summary(documents),
         "categories": list(categories),
         "runs": list(documents),

@@ -20,22 +20,39 @@ from ds4tui.ab_text import (
     findings,
     heading,
     identity_rows,
+    markdown_categories,
+    markdown_table,
     number,
     small,
-    table_line,
     verdict,
     work_rows,
 )
 from ds4tui.options import DRAFTER_FILE, TARGET_FILE
 from ds4tui.report import Document, exit_code
+from engine.settings import NEAR_TIE_ULPS
 from engine.text import visible
 
 KINDS = ("prefill", "decode", "draft", "verify", "replay", "commit")
 
 
-def markdown(documents: Sequence[Document]) -> str:
-    """One report on all prompts of a comparison."""
-    lines = ["# ds4tui ab", "", f"{counts(documents)} (exit code {exit_code(documents)})", ""]
+def markdown(
+    documents: Sequence[Document],
+    categories: Sequence[Document] = (),
+    of_set: str = "",
+    *,
+    missing: int = 0,
+) -> str:
+    """One report on all prompts of a comparison.
+
+    Args:
+        categories: the set's figures by category, as in the JSON document of a set.
+        of_set: how the whole set went when the documents are only some of it.
+        missing: prompts that were asked for and not finished.
+    """
+    end = f"{missing} not finished" if missing else f"exit code {exit_code(documents)}"
+    lines = ["# ds4tui ab", "", f"{counts(documents)} ({end})", ""]
+    lines += [escaped(of_set), ""] if of_set else []
+    lines += markdown_categories(categories)
     for document in documents:
         lines += _prompt(document)
     lines += _setting(documents[0])
@@ -45,8 +62,8 @@ def markdown(documents: Sequence[Document]) -> str:
 def _prompt(document: Document) -> Iterator[str]:
     """What was found on one prompt, and the command that finds it again."""
     yield from (f"## {escaped(heading(document))}", "", f"**{escaped(verdict(document))}**", "")
-    yield from table(IDENTITY, identity_rows(document))
-    yield from table(WORK, work_rows(document))
+    yield from markdown_table(IDENTITY, identity_rows(document))
+    yield from markdown_table(WORK, work_rows(document))
     yield from (f"- {escaped(line.strip())}" for line in findings(document))
     yield from (f"- {line}" for line in _drifts(document))
     yield ""
@@ -54,9 +71,9 @@ def _prompt(document: Document) -> Iterator[str]:
     if dspark:
         deepest = max(len(arm["depth_hist"]) for arm in dspark)
         columns = ["cycles by depth", *(str(depth) for depth in range(1, deepest + 1)), "mean"]
-        yield from table(columns, [_depths(arm, deepest) for arm in dspark])
+        yield from markdown_table(columns, [_depths(arm, deepest) for arm in dspark])
     rows = [[arm["name"], *_times(arm)] for arm in document["arms"] if arm["role"] == "arm"]
-    yield from table(["engine ms", *KINDS, "a token"], rows)
+    yield from markdown_table(["engine ms", *KINDS, "a token"], rows)
     ids = document["prompt"]["ids"]
     yield from (f"Prompt ids ({len(ids)}): {' '.join(map(str, ids))}", "")
     yield from ("Again, with the same files:", "", f"    {command(document)}", "")
@@ -108,8 +125,9 @@ def _limits(document: Document) -> Iterator[str]:
 def _setting(document: Document) -> Iterator[str]:
     """Files, machine and settings, the same for all prompts."""
     yield from ("## Files", "")
-    for role in ("model", "drafter"):
-        file = document[role]
+    files = [("model", document["model"])]
+    files += [("drafter", file) for file in document["drafters"] or [None]]
+    for role, file in files:
         if file is None:
             yield f"- {role}: none"
             continue
@@ -121,9 +139,11 @@ def _setting(document: Document) -> Iterator[str]:
         mix = [f"{kind} {tensors} tensors {size} bytes" for kind, tensors, size in _mix(file)]
         yield f"  - {escaped(', '.join(mix)) if mix else 'quantisation mix unknown'}"
     yield from ("", "## Machine and versions", "")
-    yield from table(["", ""], [list(pair) for pair in document["environment"].items()])
+    yield from markdown_table(["", ""], [list(pair) for pair in document["environment"].items()])
     yield from ("## Settings", "")
-    yield from table(["", ""], [[name, _word(v)] for name, v in document["settings"].items()])
+    yield from markdown_table(
+        ["", ""], [[name, _word(v)] for name, v in document["settings"].items()]
+    )
 
 
 def _mix(file: Document) -> list[tuple[str, int, int]]:
@@ -167,6 +187,8 @@ def command(document: Document) -> str:
 
 _OPTIONS: tuple[tuple[str, str, Any], ...] = (
     ("--no-repeat", "no_repeat", None),
+    ("--near-tie", "near_tie_ulps", NEAR_TIE_ULPS),
+    ("--digests", "digest_every", 1),
     ("--pin", "pin", []),
     ("--perturb", "perturb", None),
     ("--seed", "seed", 0),
@@ -190,7 +212,7 @@ def _arms(document: Document) -> list[str]:
     """`--commit` with its knobs, or one `--arm` each when there are several."""
     arms = [a for a in document["arms"] if a["kind"] == "dspark" and a["role"] == "arm"]
     default = (document["drafter"] or {}).get("path")
-    if len(arms) == 1:
+    if len(arms) == 1 and not _is_other(arms[0]["drafter"], default):
         words = ["--commit", arms[0]["commit"]]
         if arms[0]["confidence"] is not None:
             words += ["--dspark-confidence", repr(arms[0]["confidence"])]
@@ -232,11 +254,3 @@ def _escape(char: str) -> str:
         return f"\\x{code - 0xDC00:02x}"
     named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char)
     return named or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table and the empty line behind it."""
-    yield table_line(columns)
-    yield table_line(["---"] * len(columns))
-    yield from (table_line(row) for row in rows)
-    yield ""

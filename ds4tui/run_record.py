@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sys import intern
 
 from ds4tui.drift_data import DriftTrack
-from ds4tui.event_log import EventLog
-from ds4tui.top_rows import TopRow as TopRow
-from ds4tui.top_rows import TopRows
+from ds4tui.packed import PackedList, Spill
+from ds4tui.rejected import RejectedDrafts
+from ds4tui.segments import Segments
 from ds4tui.visible import drawable_line, token_label
 from engine.events import (
     ArmFinished,
@@ -37,34 +38,52 @@ from engine.events import (
 from engine.stats import ArmTally, Speedup, speedup
 from engine.text import IncrementalText, decode_bytes
 
+TopRow = tuple[tuple[int, float], ...]
+"""(id, logit) of the best ids of one row, the best first."""
+EVENTS_PAGE, ITEMS_PAGE = 1024, 256
+"""Events, and cycles or rows of logits, that are packed together."""
+
 
 @dataclass(slots=True)
 class ArmRecord:
-    """What one arm has done so far: its tally, and what a pane shows of each token."""
+    """What one arm has done so far: its tally, and what a pane shows of each token.
+
+    `cycles` is the tally's; the plain arm has none.
+    """
 
     info: ArmInfo
     tally: ArmTally
+    cycles: PackedList[CycleFinished]
+    top: PackedList[TopRow]
+    segments: Segments
     texts: list[str] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
-    top: TopRows = field(default_factory=TopRows)
-    cycle_starts: list[int] = field(default_factory=list)
-    rejected: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    cycle_starts: array[int] = field(default_factory=lambda: array("q"))
+    rejected: RejectedDrafts = field(default_factory=RejectedDrafts)
     finished: ArmFinished | None = None
     changes: list[SettingsChanged] = field(default_factory=list)
     smallest_gap: tuple[float, int] | None = None
     drift: DriftTrack = field(default_factory=DriftTrack)
+    _begins: array[int] = field(default_factory=lambda: array("q"))
     _text: IncrementalText = field(default_factory=IncrementalText)
     _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    @staticmethod
+    def of(info: ArmInfo, block_size: int, spill: Spill | None = None) -> ArmRecord:
+        """An arm that has done nothing yet.
+
+        Args:
+            spill: of the run, for what is far from the end.
+        """
+        cycles: PackedList[CycleFinished] = PackedList(ITEMS_PAGE, spill)
+        block = block_size if info.kind == "dspark" else 0
+        tally = ArmTally(block, cycles=cycles)
+        return ArmRecord(info, tally, cycles, PackedList(ITEMS_PAGE, spill), Segments(block))
 
     @property
     def ids(self) -> list[int]:
         """Ids committed so far."""
         return self.tally.ids
-
-    @property
-    def cycles(self) -> list[CycleFinished]:
-        """Cycles so far; none of the plain arm."""
-        return self.tally.cycles
 
     @property
     def diverged(self) -> Diverged | None:
@@ -101,8 +120,12 @@ class ArmRecord:
 
     def cycle_of(self, index: int) -> CycleFinished | None:
         """The cycle that committed a token; None for the first one and for plain."""
-        at = bisect_right(self.cycles, index, key=lambda cycle: cycle.index)
-        return self.cycles[at - 1] if at else None
+        at = self.cycle_at(index)
+        return self.cycles[at] if at >= 0 else None
+
+    def cycle_at(self, index: int) -> int:
+        """Where that cycle is in `cycles`; -1 for the first token."""
+        return bisect_right(self._begins, index) - 1
 
 
 class RunRecord:
@@ -115,7 +138,8 @@ class RunRecord:
     """
 
     def __init__(self, keep_events: bool = True) -> None:
-        self.events = EventLog()
+        self._spill = Spill()
+        self.events: PackedList[Event] = PackedList(EVENTS_PAGE, self._spill)
         self.started: RunStarted | None = None
         self.arms: list[ArmRecord] = []
         self.token_bytes: dict[int, bytes] = {}
@@ -138,6 +162,11 @@ class RunRecord:
         if self._chosen is not None and self.arms[self._chosen].info.kind == "dspark":
             return self.arms[self._chosen]
         return next((arm for arm in self.arms if arm.info.kind == "dspark"), None)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What plain and the DSpark arm shown are called in titles and columns."""
+        return "plain", "DSpark"
 
     @property
     def place(self) -> int:
@@ -187,6 +216,11 @@ class RunRecord:
             self._speedups[arm] = found
         return self._speedups[arm]
 
+    @property
+    def is_playable(self) -> bool:
+        """Its events are kept, and there is something to see in them."""
+        return bool(self.events) and any(arm.ids for arm in self.arms)
+
     def text(self, token_id: int) -> str:
         """A token for a cell of a table: its characters, or its id when it has no ink."""
         written = drawable_line(decode_bytes(self.token_bytes.get(token_id, b"")))
@@ -195,6 +229,13 @@ class RunRecord:
     def label(self, token_id: int) -> str:
         """A token in quotes for a sentence."""
         return token_label(self.token_bytes.get(token_id, b""), token_id)
+
+    def pack(self) -> None:
+        """Take little memory from now on; what is looked at again is unpacked."""
+        self.events.pack()
+        for arm in self.arms:
+            arm.top.pack()
+            arm.cycles.pack()
 
     def feed(self, event: Event) -> None:
         """Take the next event of this run."""
@@ -210,10 +251,8 @@ class RunRecord:
                 self.token_bytes.update(event.entries)
             case RunStarted():
                 self.started = event
-                self.arms = [
-                    ArmRecord(info, ArmTally(event.block_size if info.kind == "dspark" else 0))
-                    for info in event.arms
-                ]
+                block = event.block_size
+                self.arms = [ArmRecord.of(info, block, self._spill) for info in event.arms]
             case RunFinished():
                 self.finished = event
             case RunFailed():
@@ -229,13 +268,16 @@ class RunRecord:
             case TokensCommitted():
                 self._committed(arm, event)
             case CycleFinished():
+                arm._begins.append(event.index)
+                arm.segments.count(event)
                 rejected = event.drafts[event.accepted : event.proposed]
                 if rejected:
-                    arm.rejected[event.index + event.accepted] = rejected
+                    arm.rejected.add(event.index + event.accepted, rejected)
             case StateDrift():
                 arm.drift.feed(event)
             case SettingsChanged():
                 arm.changes.append(event)
+                arm.segments.turn(event)
             case ArmFinished():
                 self._arm_finished(arm, event)
             case TokenText():
@@ -247,7 +289,7 @@ class RunRecord:
 
     def _committed(self, arm: ArmRecord, event: TokensCommitted) -> None:
         for offset, (token_id, source) in enumerate(zip(event.ids, event.sources, strict=True)):
-            arm.sources.append(source)
+            arm.sources.append(intern(source))  # type: ignore[arg-type]  # the same word
             text = arm._text.feed(self.token_bytes.get(token_id, b""))
             arm.texts.append(intern(text))
             row = event.top[offset]
@@ -256,6 +298,7 @@ class RunRecord:
                 gap = row[0][1] - row[1][1]
                 if arm.smallest_gap is None or gap < arm.smallest_gap[0]:
                     arm.smallest_gap = (gap, event.index + offset)
+        arm.segments.spend(event)
         arm._hash.update(struct.pack(f"<{len(event.ids)}I", *event.ids))
         if event.ids and arm.info.kind == "dspark":
             arm.cycle_starts.append(event.index)

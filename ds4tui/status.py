@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from ds4tui.controller import Controller
 from ds4tui.paint.bars import Shown
 from ds4tui.paint.panes import LOAD_STEPS, LoadStep
+from ds4tui.pair import PairRecord
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.visible import drawable_line
+from engine.settings import Knobs
 
 Number = TypeVar("Number", int, float)
 
@@ -89,20 +91,24 @@ def shown_settings(controller: Controller, model: str) -> Shown:
     knobs = now or wanted
     base_gate = controller.default_confidence
 
-    def gate(value: float | None) -> float | None:
-        return base_gate if value is None else value
+    def gate(knobs: Knobs | None) -> float | None:
+        if not _drafts(knobs):
+            return None
+        return base_gate if knobs.confidence is None else knobs.confidence
 
-    def block(value: int | None) -> int | None:
-        return (controller.block_size or None) if value is None else value
+    def block(knobs: Knobs | None) -> int | None:
+        if not _drafts(knobs):
+            return None
+        return (controller.block_size or None) if knobs.draft_max is None else knobs.draft_max
 
     has_wanted = wanted is not None and bool(controller.choices.policies)
     policy: tuple[str, str | None] = (knobs.commit if knobs else "plain only", None)
-    confidence = _pair(gate(knobs.confidence) if knobs else None, None)
-    lengths = _pair(block(knobs.draft_max) if knobs else None, None)
+    confidence = _pair(gate(knobs), None)
+    lengths = _pair(block(knobs), None)
     if has_wanted and wanted is not None and now is not None:
         policy = (now.commit, wanted.commit if wanted.commit != now.commit else None)
-        confidence = _pair(gate(now.confidence), gate(wanted.confidence))
-        lengths = _pair(block(now.draft_max), block(wanted.draft_max))
+        confidence = _pair(gate(now), gate(wanted))
+        lengths = _pair(block(now), block(wanted))
     other = settings.numerics if controller.choices.numerics else numerics
     return Shown(
         numerics=(numerics, other if other != numerics else None),
@@ -112,7 +118,22 @@ def shown_settings(controller: Controller, model: str) -> Shown:
         max_tokens=record.started.max_tokens if record and record.started else settings.max_tokens,
         model=_model(controller, model),
         flags=_flags(controller),
+        words=_of_pair(record) if isinstance(record, PairRecord) else "",
     )
+
+
+def _drafts(knobs: Knobs | None) -> TypeGuard[Knobs]:
+    """There is an arm that drafts: `strict` has neither a threshold nor blocks."""
+    return knobs is not None and knobs.commit != "strict"
+
+
+def _of_pair(pair: PairRecord) -> str:
+    """`split · direct | replay`, `split direct | invariant prefix`: no knob turns in such a run."""
+    left, right = (arm.info.numerics for arm in pair.arms)
+    if left == right:
+        return f"{left} · {pair.names[0]} | {pair.names[1]}"
+    both = zip((left, right), pair.names, strict=True)
+    return " | ".join(name if of in name else f"{of} {name}" for of, name in both)
 
 
 def _pair(now: Number | None, wanted: Number | None) -> tuple[Number | None, Number | None]:
@@ -172,32 +193,29 @@ def entries_of(
     """(key, label, action id) of those ids that can act.
 
     Args:
+        ids: of bindings; two in one string are shown together and act as the second one.
         names: labels that go before the run's own.
     """
     labels = _labels(controller) | dict(names or {})
     out = []
-    for name in ids:
-        if name == "prompts":
-            if can("next_prompt"):
-                joint = f"{keys.get('previous_prompt', '')} {keys.get('next_prompt', '')}"
-                out.append((joint, "Prompts", "next_prompt"))
-        elif name == "steps":
-            if can("step"):
-                out.append((f"{keys['step_back']} {keys['step']}", "Cycle", "step"))
-        elif name == "speed":
-            if can("slower"):
-                joint = f"{keys.get('slower', '')} {keys.get('faster', '')}"
-                out.append((joint, "Speed", "faster"))
-        elif name in keys and can(name):
-            out.append((keys[name], labels.get(name, name), name))
+    for joint in ids:
+        both = joint.split(" ")
+        if both[-1] in keys and can(both[-1]):
+            shown = " ".join(keys.get(name, "") for name in both)
+            out.append((shown, labels.get(both[-1], both[-1]), both[-1]))
     return out
+
+
+PROMPTS = "previous_prompt next_prompt"
+"""Entry of the footer for the two keys that go through a set."""
 
 
 def _wanted_keys(controller: Controller) -> list[str]:
     record = controller.record
     parted = record is not None and record.dspark is not None and bool(record.dspark.diverged)
     if _plays(controller):
-        return ["pause", "speed", "steps", "seek", "escape", "divergence", "copy", "help"]
+        time = ["pause", "slower faster", "step_back step", "seek"]
+        return [*time, "escape", "divergence", "copy", "help"]
     match controller.state:
         case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
             knobs = ["policy", "confidence", "block", "numerics"]
@@ -209,11 +227,11 @@ def _wanted_keys(controller: Controller) -> list[str]:
         case _ if parted:
             return [
                 *("run", "numerics", "policy", "divergence", "prompt"),
-                *("token", "rejected", "prompts", "slow", "drift", "copy", "help"),
+                *("token", "rejected", PROMPTS, "slow", "drift", "copy", "help"),
             ]
         case _:
             return [
-                *("run", "all_cells", "prompts", "prompt", "numerics", "policy", "slow"),
+                *("run", "all_cells", PROMPTS, "prompt", "numerics", "policy", "slow"),
                 *("token", "rejected", "confidence", "copy", "help"),
             ]
 
@@ -246,6 +264,10 @@ def _labels(controller: Controller) -> dict[str, str]:
         "copy": "Copy",
         "theme": "Theme",
         "maximise": "Maximise",
+        "next_prompt": "Prompts",
+        "next_pane": "Box",
+        "faster": "Speed",
+        "step": "Cycle",
         "pause": "Resume" if paused else "Pause",
         "escape": "End" if controller.player is not None else "Stop",
         "seek": "Index",

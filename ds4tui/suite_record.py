@@ -49,6 +49,10 @@ class SuiteRecord:
         """Its runs fill a table of cells by prompts."""
         return self.kind != "sweep"
 
+    def holds(self, suite_id: str) -> bool:
+        """It has figures, and is this suite."""
+        return self.has_report and self.started.suite_id == suite_id
+
     @property
     def elapsed_s(self) -> float:
         """From its start to its newest event."""
@@ -97,6 +101,12 @@ class SuiteRecord:
             for cell, arm in self.report.names_of(started).items():
                 self.places[cell, started.prompt_index] = run, arm
 
+    def forget_running(self) -> None:
+        """The run that goes on comes again from its start."""
+        if self.running is not None:
+            self.runs.pop()
+            self.report.forget_running()
+
     def run_of(self, cell: str, prompt_index: int) -> RunRecord | None:
         """The newest run of a run's cell and a prompt."""
         for run in reversed(self.runs):
@@ -143,6 +153,14 @@ def neighbour(suites: Iterable[SuiteRecord], run: RunRecord | None, step: int) -
     """The run of the next or previous prompt in the suite that a run is of."""
     found = (suite.beside(run, step) for suite in suites if suite.has_report)
     return next((place for place in found if place is not None), None)
+
+
+def suite_of(suites: Iterable[SuiteRecord], run: RunRecord | None) -> SuiteRecord | None:
+    """The matrix or set that a run is of; None of any other run."""
+    if run is None or run.started is None:
+        return None
+    own = run.started.suite_id
+    return next((suite for suite in suites if own and suite.holds(own)), None)
 
 
 def begin(started: SuiteStarted, before: SuiteRecord | None) -> SuiteRecord:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ds4tui.controller import Controller
 from ds4tui.options import PromptEntry
-from engine.settings import NUMERICS_AVAILABLE
+from engine.paths import NUMERICS
 
 if TYPE_CHECKING:
     from engine.suite import MatrixRequest
@@ -56,7 +56,7 @@ def _matrix(
     return MatrixRequest(
         suite_prompts(prompts),
         replace(settings, numerics="split", dspark=matrix_arms(bases=bases), controls=False),
-        NUMERICS_AVAILABLE if whole else ("split",),
+        NUMERICS if whole else ("split",),
         name=name,
         only=only,
         indexes=indexes,

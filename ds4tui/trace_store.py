@@ -21,6 +21,7 @@ import platformdirs
 from ds4tui.run_record import RunRecord
 from ds4tui.runs_list import RunLine, lines_as_json, lines_from_json, lines_of
 from engine.events import Event
+from engine.json_text import parse_json
 from engine.text import one_line
 from engine.trace import SCHEMA, line_of
 
@@ -90,8 +91,8 @@ class TraceStore:
         for path in self._files():
             with contextlib.suppress(OSError, ValueError):
                 with path.open(encoding="utf-8") as file:
-                    head = json.loads(file.readline())
-                if head.get("schema") == SCHEMA:
+                    head = parse_json(file.readline())
+                if isinstance(head, dict) and head.get("schema") == SCHEMA:
                     found.append(StoredTrace(path, tuple(lines_from_json(head.get("lines")))))
         return found
 

@@ -25,6 +25,9 @@ Level = Literal["idle", "same", "differ", "bug", "withheld", "failed"]
 NO_PROPOSALS_AFTER = 50
 """Cycles without a draft after which the line says so: behind a closed gate a run looks normal."""
 
+NOT_DRAFTING = "strict drafts nothing, it only carries the drafter"
+"""Why a run of `strict` has no drafts."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerdictLine:
@@ -117,11 +120,14 @@ def _smallest_gap(record: RunRecord) -> str:
 def _so_far(record: RunRecord) -> VerdictLine:
     assert record.started is not None
     compared = f"{record.compared} of {record.started.max_tokens} compared"
-    plain = record.plain
-    gap = ""
-    if plain is not None and plain.smallest_gap is not None:
-        gap = f"   smallest gap {logits(plain.smallest_gap[0])} at {plain.smallest_gap[1]}"
-    return VerdictLine("same", "= identical so far", (compared + gap, compared))
+    dspark, plain = record.dspark, record.plain
+    bodies: tuple[str, ...] = (compared,)
+    if dspark is not None and dspark.info.commit == "strict" and not dspark.mixed:
+        bodies = (f"{compared}   {NOT_DRAFTING}", NOT_DRAFTING)
+    elif plain is not None and plain.smallest_gap is not None:
+        gap, at = plain.smallest_gap
+        bodies = (f"{compared}   smallest gap {logits(gap)} at {at}", compared)
+    return VerdictLine("same", "= identical so far", bodies)
 
 
 def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
@@ -133,7 +139,11 @@ def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> 
     gap = record.plain.smallest_gap[0] if record.plain and record.plain.smallest_gap else None
     kind = identical_kind(dspark.finished.state_equal if dspark.finished else None, gap)
     bodies: tuple[str, ...]
-    if kind == "state-equal":
+    if dspark.info.commit == "strict" and kind != "state-differs":
+        equal = f", state equal after all {len(dspark.cycles)} cycles"
+        whole = equal if kind == "state-equal" else ""
+        bodies = (f"{ids}{whole}   {NOT_DRAFTING}", f"{ids}   {NOT_DRAFTING}", NOT_DRAFTING)
+    elif kind == "state-equal":
         equal = f"{ids}, state equal after all {len(dspark.cycles)} cycles"
         bodies = (f"{equal}   {_smallest_gap(record)}", equal)
     elif kind == "cannot-show":
@@ -240,7 +250,8 @@ def _logic_error(record: RunRecord, dspark: ArmRecord, committed: str) -> Verdic
     else:
         what += "another token"
     long = f"{what}: a bug, whatever the acceptance"
-    return VerdictLine("bug", f"! LOGIC ERROR at {event.index}", (long, f"{what}: a bug"))
+    bodies = (long, f"{what}: a bug", f"{committed} is not its row's argmax: a bug")
+    return VerdictLine("bug", f"! LOGIC ERROR at {event.index}", bodies)
 
 
 HEAD_CELLS = 18

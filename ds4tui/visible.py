@@ -23,6 +23,16 @@ def drawable_line(text: str) -> str:
     return visible(text).translate(_LINE)
 
 
+def drawable_field(text: str) -> str:
+    """Text of a field that is edited: a glyph per character, so that the cursor stays in place."""
+    return "".join(map(_field_glyph, text))
+
+
+def _field_glyph(char: str) -> str:
+    shown = char if ord(char) in _WIDTHS else visible(char)
+    return shown if len(shown) == 1 else "\ufffd"
+
+
 def ascii_only(text: str) -> str:
     """The same text for a terminal without UTF-8: other characters as `\\xNN` or `\\uNNNN`."""
     if text.isascii():

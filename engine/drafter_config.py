@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+import numpy as np
+
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile
 from engine.tensor_table import (
@@ -228,7 +230,10 @@ def _dspark(pair: _Pair) -> DrafterConfig:
 
 
 def _confidence(file: GGUFFile) -> float:
-    return file.get_float("ds4tui.default_confidence", 0.0, 1.0, default=_DEFAULT_CONFIDENCE)
+    """The threshold that was meant: an F32 in a file is the shortest decimal that rounds to it."""
+    found = file.get_float("ds4tui.default_confidence", 0.0, 1.0, default=_DEFAULT_CONFIDENCE)
+    as_f32 = np.float32(found)
+    return float(str(as_f32)) if as_f32 == found else found
 
 
 def _dflash(pair: _Pair) -> DrafterConfig:

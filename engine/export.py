@@ -101,7 +101,8 @@ def _check_outputs(outputs: list[Path], inputs: list[GGUFFile], overwrite: bool)
         elif outputs.count(path) > 1:
             problem, hint = "would be written twice", "Give the two files different names."
         elif path.exists() and not overwrite:
-            problem, hint = "exists already", "Remove it or choose another directory."
+            problem = "exists already"
+            hint = "Give --overwrite, or another directory with --out."
         else:
             continue
         raise Ds4Error("File in the way", f"{one_line(str(path))} {problem}.", hint)

@@ -38,6 +38,8 @@ def open_gguf(path: str | Path) -> GGUFFile:
     try:
         if path.is_dir():
             raise Ds4Error("Not a file", f"{shown} is a directory, not a GGUF file.")
+        if path.exists() and not path.is_file():
+            raise Ds4Error("Not a file", f"{shown} is a device or a pipe, not a GGUF file.")
         with path.open("rb") as stream:
             head = stream.read(HEAD_BYTES)
         status = path.stat()

@@ -26,6 +26,7 @@ Path = Literal["vector", "batch", "invariant"]
 Numerics = Literal["split", "invariant"]
 Policy = Literal["direct", "prefix", "reproject", "replay", "strict"]
 
+NUMERICS: tuple[Numerics, ...] = ("split", "invariant")
 POLICIES: tuple[Policy, ...] = ("direct", "prefix", "reproject", "replay", "strict")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import Ds4Error
+from engine.json_text import parse_json
 from engine.settings import Prompt
 from engine.text import one_line
 
@@ -76,7 +77,7 @@ def _entry(line: str, number: int, where: str) -> PromptEntry:
             raise _damaged(f"{where} is a JSON list; expected an object, or the prompt's text.")
         return PromptEntry(str(number), "", Prompt(line))
     try:
-        data = json.loads(line)
+        data = parse_json(line)
     except ValueError as error:
         raise _damaged(f"{where} is no JSON: {error}.") from None
     text = _field(data, where, str, *TEXT_FIELDS)
@@ -95,7 +96,7 @@ def _is_list(line: str) -> bool:
     if not line.lstrip().startswith("["):
         return False
     try:
-        return isinstance(json.loads(line), list)
+        return isinstance(parse_json(line), list)
     except ValueError:
         return False  # a prompt that begins with a bracket
 

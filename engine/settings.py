@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Literal, cast
 
 from engine.errors import Ds4Error
-from engine.paths import OP_CLASSES, POLICIES, Numerics, Perturb, Policy
+from engine.paths import NUMERICS, OP_CLASSES, POLICIES, Numerics, Perturb, Policy
 
 DEFAULT_MAX_TOKENS = 400
 NEAR_TIE_ULPS = 32.0
@@ -22,10 +23,6 @@ MAX_PERTURB_ULPS = 2**20
 PINS = ("router", "indexer")
 KV_ROUNDINGS = ("fp8", "none")
 DEVICES = ("cpu", "cuda")
-
-NUMERICS_AVAILABLE: tuple[Numerics, ...] = ("split", "invariant")
-POLICIES_AVAILABLE: tuple[Policy, ...] = POLICIES
-"""What this version can do; the rest of the design's values is refused with "not yet"."""
 
 KvRounding = Literal["fp8", "none"]
 
@@ -80,12 +77,6 @@ def _refused(option: str, found: str, expected: str) -> Ds4Error:
     return Ds4Error("Invalid option", f"{option} {found}; expected {expected}.")
 
 
-def _not_yet(option: str, available: tuple[str, ...]) -> Ds4Error:
-    return Ds4Error(
-        "Not yet", f"{option} is not built yet; this version has {', '.join(available)}."
-    )
-
-
 def check_names(option: str, names: Iterable[str], valid: tuple[str, ...]) -> None:
     """Refuse the first name that is not valid, listing those that are."""
     for name in names:
@@ -97,8 +88,6 @@ def check_knobs(knobs: Knobs) -> None:
     """Refuse a DSpark arm's values out of range; the block size is checked when it is known."""
     if knobs.commit not in POLICIES:
         raise _refused("--commit", f'is "{knobs.commit}"', f"one of {', '.join(POLICIES)}")
-    if knobs.commit not in POLICIES_AVAILABLE:
-        raise _not_yet(f"--commit {knobs.commit}", POLICIES_AVAILABLE)
     if knobs.confidence is not None and not 0 <= knobs.confidence <= 1:
         raise _refused(
             "--dspark-confidence", f"is {knobs.confidence:g}", "a number from 0 (no gate) to 1"
@@ -146,10 +135,12 @@ class Settings:
             raise _refused("-n", f"is {self.max_tokens}", "0 or more tokens")
         if self.no_repeat is not None and self.no_repeat < 0:
             raise _refused("--no-repeat", f"is {self.no_repeat}", "0 (off) or more")
-        if self.numerics not in ("split", "invariant"):
-            raise _refused("--numerics", f'is "{self.numerics}"', "split or invariant")
-        if self.numerics not in NUMERICS_AVAILABLE:
-            raise _not_yet(f"--numerics {self.numerics}", NUMERICS_AVAILABLE)
+        if self.digest_every is not None and self.digest_every < 0:
+            raise _refused("--digests", f"is {self.digest_every}", "0 (never) or more")
+        if self.near_tie_ulps < 0:
+            raise _refused("--near-tie", f"is {self.near_tie_ulps:g}", "0 or more ulps")
+        if self.numerics not in NUMERICS:
+            raise _refused("--numerics", f'is "{self.numerics}"', " or ".join(NUMERICS))
         for knobs in self.dspark:
             check_knobs(knobs)
         check_names("--batch-ops", self.batch_ops, OP_CLASSES)
@@ -247,6 +238,7 @@ ARM_KEYS = ("commit", "confidence", "draft-max", "mtp")
 def parse_arm(text: str, base: Knobs) -> Knobs:
     """`--arm SPEC`: a comma list of commit=, confidence=, draft-max=, mtp=; the rest inherits."""
     knobs = base
+    given: set[str] = set()
     for part in text.split(","):
         key, equals, value = part.partition("=")
         key = key.strip()
@@ -254,14 +246,19 @@ def parse_arm(text: str, base: Knobs) -> Knobs:
             raise _refused(
                 "--arm", f'has "{part}"', f"KEY=VALUE with KEY one of {', '.join(ARM_KEYS)}"
             )
+        if key in given:
+            raise _refused("--arm", f'has "{key}" twice', "every key once, and --arm once per arm")
+        given.add(key)
         if key == "commit":
             knobs = replace(knobs, commit=cast(Policy, value))
         elif key == "confidence":
             knobs = replace(knobs, confidence=parse_float("--arm confidence", value))
         elif key == "draft-max":
             knobs = replace(knobs, draft_max=parse_int("--arm draft-max", value))
+        elif not value:
+            raise _refused("--arm mtp", "is empty", "a drafter's file")
         else:
-            knobs = replace(knobs, mtp=value)
+            knobs = replace(knobs, mtp=str(Path(value)))
     check_knobs(knobs)
     return knobs
 

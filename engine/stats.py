@@ -11,11 +11,13 @@ import itertools
 import math
 import random
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 
+from engine.cycle_counts import CycleCounts
 from engine.events import (
     CycleFinished,
     Diverged,
@@ -52,24 +54,32 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
+_IDS: dict[int, int] = {}
+"""One object per id: an id that came through a pipe is a new one each time."""
+
+
 @dataclass(slots=True)
 class ArmTally:
     """Counts of one arm, fed with its events in order.
 
     `token_ns` holds per id the engine time of its step, spread evenly over the step's tokens;
     0 for the token that comes from prefill. `gaps` are the top-2 gaps of the rows that the ids
-    came from.
+    came from, `best` the highest logits of those rows.
     """
 
     block_size: int = 0
     ids: list[int] = field(default_factory=list)
-    token_ns: list[float] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    best: list[float] = field(default_factory=list)
-    cycles: list[CycleFinished] = field(default_factory=list)
+    token_ns: array[float] = field(default_factory=lambda: array("d"))
+    gaps: array[float] = field(default_factory=lambda: array("d"))
+    best: array[float] = field(default_factory=lambda: array("d"))
+    cycles: MutableSequence[CycleFinished] = field(default_factory=list)
     time: TimeSplit = field(default_factory=TimeSplit)
     first_drift: StateDrift | None = None
     diverged: Diverged | None = None
+    counts: CycleCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = CycleCounts.of(self.cycles, self.block_size)
 
     def feed(self, event: Event) -> None:
         """Take the next event of this arm."""
@@ -78,6 +88,7 @@ class ArmTally:
                 self._committed(event)
             case CycleFinished():
                 self.cycles.append(event)
+                self.counts.add(event)
             case Diverged():
                 self.diverged = event
                 # States compared at the very index where the ids part are no drift before it.
@@ -89,7 +100,7 @@ class ArmTally:
                 pass
 
     def _committed(self, event: TokensCommitted) -> None:
-        self.ids.extend(event.ids)
+        self.ids.extend(_IDS.setdefault(token, token) for token in event.ids)
         self.time = self.time + event.time
         spent = event.time.total - event.time.prefill
         decoded = sum(source != "prefill" for source in event.sources)
@@ -113,22 +124,22 @@ class ArmTally:
     @property
     def drafted(self) -> int:
         """Drafts that blocks produced."""
-        return sum(len(cycle.drafts) for cycle in self.cycles)
+        return self.counts.drafted
 
     @property
     def proposed(self) -> int:
         """Drafts sent to verifies."""
-        return sum(cycle.proposed for cycle in self.cycles)
+        return self.counts.proposed
 
     @property
     def accepted(self) -> int:
         """Drafts committed."""
-        return sum(cycle.accepted for cycle in self.cycles)
+        return self.counts.accepted
 
     @property
     def recheck_cut(self) -> int:
         """Accepted drafts that re-decodes dropped."""
-        return sum(cycle.recheck_cut for cycle in self.cycles)
+        return self.counts.recheck_cut
 
     @property
     def accept_rate(self) -> float | None:
@@ -148,49 +159,35 @@ class ArmTally:
     @property
     def mean_depth(self) -> float | None:
         """Tokens per cycle."""
-        return ratio(sum(cycle.depth for cycle in self.cycles), len(self.cycles))
+        return ratio(self.counts.tokens, len(self.cycles))
 
     def depth_hist(self) -> dict[int, int]:
         """Cycles by depth, 1..block + 1; sum(depth * count) = ids - 1. Empty without cycles."""
-        hist = dict.fromkeys(range(1, self.block_size + 2), 0) if self.cycles else {}
-        for cycle in self.cycles:
-            hist[cycle.depth] = hist.get(cycle.depth, 0) + 1
-        return hist
+        return self.counts.depth_hist()
 
     def shallow(self) -> tuple[int, int]:
         """Cycles that proposed nothing, and cycles whose first draft was rejected."""
-        none = sum(cycle.proposed == 0 for cycle in self.cycles)
-        rejected = sum(cycle.proposed > 0 and cycle.accepted == 0 for cycle in self.cycles)
-        return none, rejected
+        return self.counts.shallow()
 
     def proposed_by_accepted(self) -> list[list[int]]:
         """Cycles by drafts proposed (row) and accepted (column), 0..block each."""
-        size = self.block_size + 1
-        table = [[0] * size for _ in range(size)]
-        for cycle in self.cycles:
-            table[cycle.proposed][cycle.accepted] += 1
-        return table
+        return self.counts.proposed_by_accepted()
 
     def lengths_vary(self) -> bool:
-        """Verifies of different lengths, the last ones that a budget cut left aside.
-
-        The depth histogram alone is then incomplete.
-        """
-        ends = ("budget", "context", "eos")
-        lengths = {c.proposed for c in self.cycles if c.proposed and c.clip not in ends}
-        return len(lengths) > 1
+        """Verifies of different lengths, so that the depth histogram alone is incomplete."""
+        return self.counts.lengths_vary()
 
     def accept_by_position(self) -> list[tuple[int, int]]:
         """Per draft position i: cycles with accepted > i, and cycles that got as far as it."""
-        table = []
-        for i in range(self.block_size):
-            reached = [c for c in self.cycles if c.proposed > i and c.accepted >= i]
-            table.append((sum(cycle.accepted > i for cycle in reached), len(reached)))
-        return table
+        return self.counts.accept_by_position()
 
-    def smallest_gap(self) -> int | None:
-        """Index of the smallest top-2 gap that was met; the first of equal ones."""
-        finite = [i for i, gap in enumerate(self.gaps) if math.isfinite(gap)]
+    def smallest_gap(self, among: int | None = None) -> int | None:
+        """Index of the smallest top-2 gap that was met; the first of equal ones.
+
+        Args:
+            among: look at so many ids from the start; None = at all.
+        """
+        finite = [i for i, gap in enumerate(self.gaps[:among]) if math.isfinite(gap)]
         return min(finite, key=lambda i: self.gaps[i], default=None)
 
 

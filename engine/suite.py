@@ -15,14 +15,13 @@ from engine.arms import arm_names
 from engine.decode import Control, Stamp
 from engine.errors import Ds4Error
 from engine.events import Event, SuiteFinished, SuiteStarted
-from engine.paths import POLICIES, Numerics, Policy
+from engine.paths import NUMERICS, POLICIES, Numerics, Policy
 from engine.prompt_set import PromptEntry
 from engine.run import Report
 from engine.session import Engine, ignore
 from engine.settings import Knobs, Prompt, RunRequest, Settings
 from engine.text import one_line
 
-NUMERICS: tuple[Numerics, ...] = ("split", "invariant")
 LABEL = 60
 """Characters of a prompt that stand for it where it has no id."""
 

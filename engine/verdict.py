@@ -6,6 +6,7 @@ Pure functions over numbers (design: verdict on a divergence). Knows no arms and
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -91,19 +92,20 @@ def length_pattern(first_index: Mapping[int, int | None]) -> str:
     Args:
         first_index: block length -> index of the first divergence, None = identical.
     Returns:
-        A sentence: a near-tie that rounding flips stays where it is, whatever the block length; a
-        state that is rolled back wrongly parts at an index that moves with it.
+        A sentence: a near-tie that rounding flips stays where it is for most block lengths; a state
+        that is rolled back wrongly parts at an index that moves with them.
     """
     found = {length: index for length, index in first_index.items() if index is not None}
-    lengths = ", ".join(str(length) for length in sorted(found))
     if not found:
         return "identical at every block length"
-    if len(set(found.values())) == 1 and len(found) > 1:
-        index = next(iter(found.values()))
-        return f"block lengths {lengths} part at the same index {index}: numeric drift"
+    index, count = Counter(found.values()).most_common(1)[0]
+    here = ", ".join(str(length) for length in sorted(found) if found[length] == index)
     if len(found) == 1:
-        return f"only block length {lengths} parts: no pattern from one index"
-    return (
-        f"the first divergence moves with the block length (lengths {lengths}): "
-        "look for a rollback bug"
-    )
+        return f"only block length {here} parts: no pattern from one index"
+    elsewhere = {length: at for length, at in sorted(found.items()) if at != index}
+    if count * 2 > len(found):
+        others = ", ".join(f"{length} at {at}" for length, at in elsewhere.items())
+        rest = f" ({others})" if others else ""
+        return f"block lengths {here} part at the same index {index}: numeric drift{rest}"
+    moves = ", ".join(f"{length} at {at}" for length, at in sorted(found.items()))
+    return f"the first divergence moves with the block length ({moves}): look for a rollback bug"

@@ -16,9 +16,9 @@ HEAD_CELLS = 25
 def title(found: Calibration | None) -> tuple[str, str]:
     """Left and right part of the title."""
     if found is None:
-        return "confidence head: said against accepted", ""
-    cut = f"cut at {fraction(found.gate, 2)}  " if found.gate else ""
-    return "confidence: said, accepted", f"{cut}ECE {fraction(found.ece)}  n {found.n}"
+        return "confidence head", ""
+    cut = f"cut at {fraction(found.gate, 2)}  " if found.gate else "gate open  "
+    return "confidence head", f"{cut}ECE {fraction(found.ece)}  n {found.n}"
 
 
 def rows(
@@ -71,7 +71,7 @@ def _line(each: Bin, low: float, cells: int, marks: Marks) -> str:
 
 
 def _below(found: Calibration, sweep_key: str) -> list[tuple[str, str]]:
-    lines = [("▪ accepted  │ said   of drafts that were reached", "dim")]
+    lines = [("▪ accepted  │ said   reached: all before it accepted", "dim")]
     if found.gate:
         lines.append((f"cut at the gate: {sweep_key} Sweep runs 0.00, the whole range", "dim"))
     return [*lines, (judgement(found), "")]

@@ -5,21 +5,25 @@ from __future__ import annotations
 from ds4tui.figures import Depths
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import bar, fraction, mean
-from ds4tui.spans import Row
+from ds4tui.paint.numbers import rate as tokens_per_s
+from ds4tui.spans import Row, crop
 
 STRIP_BAR_ROWS = 3
 
 
-def title(depths: Depths | None, narrow: bool, table: bool) -> tuple[str, str]:
-    """Left and right part of the box's title."""
-    right = f"mean {mean(depths.mean if depths else None)}"
-    if table:
-        return "cycles by proposed and accepted", right
+def title(depths: Depths | None, narrow: bool) -> tuple[str, str]:
+    """Left and right part of the title over a run's histogram."""
+    right = mean_of(depths)
     if narrow:
         return "depth, 1=bonus only", right
     if depths and depths.lengths_vary:
-        return "depth, lengths vary: f for table", right
+        return "depth, lengths vary: f table", right
     return "depth = tokens a cycle commits", right
+
+
+def mean_of(depths: Depths | None) -> str:
+    """`mean 2.71`, the right part of every title."""
+    return f"mean {mean(depths.mean if depths else None)}"
 
 
 def _group(depths: Depths, most: int) -> list[tuple[str, int]]:
@@ -66,43 +70,78 @@ def _middle(text: str, step: int) -> str:
     return text[: step - 1].center(step - 1).ljust(step)
 
 
+LEAST_BAR, MOST_BAR = 4, 24
+"""Cells of a bar; figures give way before it gets shorter."""
+
+
 def box(depths: Depths, width: int, height: int, marks: Marks) -> list[Row]:
-    """One row per depth with its share, acceptance by draft position beside it, and the sums."""
-    right_cells = 24
-    bar_cells = max(4, min(24, width - 2 - 12 - right_cells - 1))
+    """One row per depth with its share, acceptance by draft position beside it, and the sums.
+
+    Where there is no room for all figures, whole columns go; none is ever cut.
+    """
     groups = _group(depths, max(1, height - 4))
     full = max(1, *(count for _, count in groups))
-    label_cells = max(len(label) for label, _ in groups)
-    head = f" {'depth':<{label_cells + 1 + bar_cells}}{'cycles':>6}{'%':>4}"
-    rows: list[Row] = [[(f"{head}   draft  accepted/reached", "dim")]]
+    labels = max(len(label) for label, _ in groups)
+    counts = max(5, *(len(str(count)) for _, count in groups))
+    alone = len(groups) == len(depths.counts)
+    ratios = [f"{got}/{reached}" for got, reached in depths.by_position] if alone else []
+    ratio_cells = max(9, *map(len, ratios)) if ratios else 9
+    # Each choice: share of the cycles, acceptance by position, and that as a fraction too.
+    for share, position, fractions in _COLUMNS:
+        used = labels + counts + 4 + 5 * share + (8 + ratio_cells) * position + 7 * fractions
+        if width - used >= LEAST_BAR:
+            break
+    cells = max(LEAST_BAR, min(MOST_BAR, width - used))
+    head = f" {'depth':<{labels + 1 + cells}}{'cycles':>{counts + 1}}{'   %  ' if share else ' '}"
+    if position:
+        word = f"{'accepted/reached':>{ratio_cells + 7}}" if fractions else "accepted"
+        head += f" draft  {word:>{ratio_cells}}"
+    rows: list[Row] = [[(head.rstrip(), "dim")]]
     for at, (label, count) in enumerate(groups):
-        share = f"{100 * count / depths.cycles:3.0f}%" if depths.cycles else "   -"
-        drawn = bar(count, full, bar_cells, marks.bar, marks.bar_half)
+        drawn = bar(count, full, cells, marks.bar, marks.bar_half)
+        percent = f" {100 * count / depths.cycles:3.0f}%" * share
         row: Row = [
-            (f" {label:<{label_cells}} ", ""),
-            (drawn.ljust(bar_cells), "dspark"),
-            (f" {count:>5} {share} ", ""),
+            (f" {label:<{labels}} ", ""),
+            (drawn.ljust(cells), "dspark"),
+            (f" {count:>{counts}}{percent} ", ""),
         ]
-        if at < len(depths.by_position) and len(groups) == len(depths.counts):
+        if position and at < len(ratios):
             got, reached = depths.by_position[at]
-            ratio = fraction(got / reached) if reached else "n/a"
-            row.append((f"  {f'd{at + 1}':>4}  {f'{got}/{reached}':>9}  {ratio:>5}", ""))
+            value = f"  {fraction(got / reached) if reached else 'n/a':>5}" * fractions
+            row.append((f"  {f'd{at + 1}':>4}  {ratios[at]:>{ratio_cells}}{value}", ""))
         rows.append(row)
     return [*rows, *_sums(depths, width)]
 
 
+_COLUMNS = ((1, 1, 1), (0, 1, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0))
+
+
 def _sums(depths: Depths, width: int) -> list[Row]:
-    rejected_first = depths.counts[0] - depths.no_draft
-    average = mean(depths.avg_accept)
-    rate = fraction(depths.accept_rate)
-    tokens = f"{depths.cycles} cycles, {depths.tokens} tokens + 1 from prefill"
-    total = f" = {depths.tokens + 1}" if depths.cycles else ""
-    lines = [
-        f"1 = bonus: {depths.no_draft} no draft + {rejected_first} first rejected",
-        f"accepted {depths.accepted} of {depths.proposed} proposed {rate}, {average} a cycle",
-        tokens + total,
-    ]
-    return [[(f" {line}"[:width], "dim")] for line in lines]
+    none, rejected = depths.no_draft, depths.counts[0] - depths.no_draft
+    average, rate = mean(depths.avg_accept), fraction(depths.accept_rate)
+    accepted, proposed = depths.accepted, depths.proposed
+    cycles, tokens, first = depths.cycles, depths.tokens, depths.prefilled
+    whole = tokens + first
+    lines = (
+        (
+            f"1 = bonus: {none} no draft + {rejected} first rejected",
+            f"1: {none} no draft, {rejected} rejected",
+        ),
+        (
+            f"accepted {accepted} of {proposed} proposed {rate}, {average} a cycle",
+            f"accepted {accepted}/{proposed} {rate}, {average} a cycle",
+            f"accepted {accepted}/{proposed} {rate}",
+        ),
+        (
+            f"{cycles} cycles, {tokens} tokens + {first} from prefill = {whole}",
+            f"{cycles} cycles, {tokens} + {first} prefill = {whole}",
+            f"{cycles} cycles, {whole} tokens",
+        )
+        if first
+        else (f"{cycles} cycles, {tokens} tokens, {tokens_per_s(depths.rate)} tok/s",),
+    )
+    fitting = [next((form for form in forms if len(form) < width), forms[-1]) for forms in lines]
+    return [crop([(f" {line}", "dim")], width, "…") for line in fitting]
 
 
 def table(depths: Depths, width: int, height: int) -> list[Row]:

@@ -13,11 +13,12 @@ from ds4tui.economics_costs import Cost, CostTable
 from ds4tui.economics_figures import Economics
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import bar, fraction, mean, ms, signed
+from ds4tui.paint.window import around
 from ds4tui.spans import Row, Span, crop, spread, width_of
 from engine.stats import Speedup
 
 ROLES = {"pays": "saved", "loses": "lost", "never": "lost", "open": "dim"}
-LEGEND = {"never": "never: more than its rows", "open": "open: depth not resolved"}
+LEGEND = {"never": "never: more than its rows", "open": "open: too few, or not resolved"}
 """Words of the last column that are not plain."""
 
 
@@ -42,18 +43,14 @@ def apportioned(terms: Sequence[float], total: float) -> list[int]:
 # What a cycle costs
 
 
-def source_text(table: CostTable | None) -> str:
-    """Where the costs come from."""
-    if table is None:
-        return ""
-    if table.source == "run":
-        return "from this run's own steps"
-    return f"median of {table.decode.n}, ± = IQR/2"
-
-
 def costs_title(found: Economics, progress: str) -> tuple[str, str]:
-    """Left and right part of the title."""
-    return "what a cycle costs here", progress or source_text(found.table)
+    """Left and right part of the title: where the costs come from."""
+    table, source = found.table, ""
+    if table is not None:
+        source = f"median of {table.decode.n}, ± = IQR/2"
+        if table.source == "run":
+            source = f"from the steps of {found.of_what}"
+    return "what a cycle costs here", progress or source
 
 
 def cost_rows(
@@ -71,8 +68,9 @@ def cost_rows(
     below = _fixed(found, cursor, width)
     room = max(1, height - 1 - len(below))
     lines = [_cost_row(row, found, width, marks) for row in found.curve]
-    at = next((n for n, row in enumerate(found.curve) if row.rows == cursor), -1)
-    first = max(0, min(at - room // 2, len(lines) - room)) if len(lines) > room else 0
+    at = next((n for n, row in enumerate(found.curve) if row.rows == cursor), None)
+    if at is not None:
+        lines[at] = [(text, "reverse") for text, _ in lines[at]]
     cells = _bar_cells(width)
     rows: list[Row] = [
         [
@@ -82,8 +80,7 @@ def cost_rows(
             )
         ],
     ]
-    for n, line in enumerate(lines[first : first + room], first):
-        rows.append([(text, "reverse") for text, _ in line] if n == at else line)
+    rows += around(lines, at or 0, room, marks)
     if len(rows) + len(below) < height and any(row.pays in LEGEND for row in found.curve):
         words = [LEGEND[word] for word in LEGEND if any(row.pays == word for row in found.curve)]
         below.append([(crop([(f" {'; '.join(words)}", "dim")], width, marks.ellipsis)[0])])
@@ -120,8 +117,8 @@ def _fixed(found: Economics, cursor: int, width: int) -> list[Row]:
     fit = table.fit()
     if fit is not None:
         lines.append(
-            f"fit: verify = {fit.fixed:.2f} + {fit.per_row:.2f} a row, 2 rows and up, "
-            f"error {fraction(fit.error, 2)}"
+            f"fit: verify = {fit.fixed:.2f} {'+' if fit.per_row >= 0 else '-'} "
+            f"{abs(fit.per_row):.2f} a row, 2 rows and up, error {fraction(fit.error, 2)}"
         )
     fixed = [f"draft {_cost(_whole_draft(table))}", f"commit {_cost(table.commit)}"]
     if table.carry is not None:
@@ -129,7 +126,7 @@ def _fixed(found: Economics, cursor: int, width: int) -> list[Row]:
     lines.append("fixed: " + ", ".join(fixed))
     replay = f"replay {ms(table.replay_ms)} a row"
     if found.ledger is not None:
-        replay += f", {found.ledger.replay_rows} rows in this run"
+        replay += f", {found.ledger.replay_rows} rows in {found.of_what}"
     lines.append(replay)
     if found.ledger is not None:
         lines += _lost(found.ledger)
@@ -140,13 +137,14 @@ def _fixed(found: Economics, cursor: int, width: int) -> list[Row]:
 
 
 def _lost(ledger: ValueLedger) -> list[str]:
-    """What steps without a draft cost more than plain's."""
+    """What steps without a draft cost more than plain's, or less."""
     kinds = (
         ("no-draft cycles", ledger.no_draft, ledger.no_draft_ms),
         ("pauses", ledger.paused, ledger.paused_ms),
     )
     return [
-        f"{count} {name} lost {ms(lost / count)} ms each, {lost:.0f} ms in all"
+        f"{count} {name} {'lost' if lost >= 0 else 'won'} {ms(abs(lost) / count)} ms each, "
+        f"{abs(lost):.0f} ms in all"
         for name, count, lost in kinds
         if count
     ]
@@ -176,7 +174,7 @@ def _cost(cost: Cost | None) -> str:
 
 def value_title(found: Economics) -> tuple[str, str]:
     """Left and right part of the title."""
-    return "value of each draft position", "ms over the run"
+    return "value of each draft position", f"ms over {found.of_what}"
 
 
 def value_rows(ledger: ValueLedger | None, width: int, marks: Marks) -> list[Row]:
@@ -216,7 +214,7 @@ def value_rows(ledger: ValueLedger | None, width: int, marks: Marks) -> list[Row
         (f"commit {ledger.cycles} x {ms(-ledger.commit / ledger.cycles)}", commit),
     ]
     if rest:
-        terms.append(("rest   decodes against plain's", rest))
+        terms.append(("rest   decodes, rare lengths", rest))
     rows += [[(f" {name:<38}{signed(term):>8}", "")] for name, term in terms]
     saved = sum(whole)
     word = "saved" if saved >= 0 else "lost"
@@ -233,7 +231,8 @@ def value_rows(ledger: ValueLedger | None, width: int, marks: Marks) -> list[Row
 
 def pays_title(found: Economics) -> tuple[str, str]:
     """Left and right part of the title."""
-    depth = f"depth {found.shape.depth:.2f}" if found.shape is not None else ""
+    several = f", {found.of_what}" if found.prompts > 1 else ""
+    depth = f"depth {found.shape.depth:.2f}{several}" if found.shape is not None else ""
     return "does it pay?", depth
 
 
@@ -249,8 +248,10 @@ def pays_rows(found: Economics, width: int, hints: Sequence[str]) -> list[Row]:
     if found.shape is None:
         return [[(f" {hint}", "dim")] for hint in hints]
     rows = [_measured(found, width), _predicted(found, width)]
-    if found.parts_at is not None:
+    if found.parted:
         text = f"different work: ids differ from #{found.parts_at}"
+        if found.prompts > 1:
+            text = f"different work: ids differ in {found.parted} of {found.of_what}"
         rows.append([(f" {'':10} ", ""), (text, "lost")])
     if found.mixed:
         rows.append([(f" {'':10} MIXED: the policy was changed on the way", "lost")])
@@ -260,8 +261,8 @@ def pays_rows(found: Economics, width: int, hints: Sequence[str]) -> list[Row]:
     rows += [_policy(each, found, width) for each in found.predictions]
     ledger = found.ledger
     if ledger is not None and found.spent_ms:
-        rows.append([])
-        rows.append(crop(_replay_row(found, ledger), width, "…"))
+        rows += [[], _replay_row(found, ledger)]
+        rows += _if_replayed(found)
     return [crop(row, width, "…") for row in rows]
 
 
@@ -273,7 +274,7 @@ def _measured(found: Economics, width: int) -> Row:
     text = f"{speed.value:.2f}x"
     if not speed.resolved:
         text += f" {spread_text((speed.high - speed.low) / 2)}"
-    word = outcome(speed) if found.parts_at is None else "different work"
+    word = outcome(speed) if not found.parted else "different work"
     role = {"faster": "saved", "not resolved": "dim"}.get(word, "lost")
     left: Row = [(" measured   ", ""), (text, "strong"), (f"  {interval}", "")]
     return spread(left, [(f"{word} ", role)], width)
@@ -281,7 +282,7 @@ def _measured(found: Economics, width: int) -> Row:
 
 def _predicted(found: Economics, width: int) -> Row:
     value = found.predicted.speedup if found.predicted is not None else None
-    source = "this run's own steps"
+    source = f"the steps of {found.of_what}"
     if found.table is not None and found.table.source == "measured":
         source = f"the costs measured at {found.table.position}"
     if value is None:
@@ -324,3 +325,13 @@ def _replay_row(found: Economics, ledger: ValueLedger) -> Row:
     each = ms(-ledger.replay / ledger.replay_rows)
     text = f" replay {ledger.replay_rows} rows x {each} = {-ledger.replay:.0f} ms, {share:.0%}"
     return [(text, "strong"), (" of DSpark's time", "")]
+
+
+def _if_replayed(found: Economics) -> list[Row]:
+    """What the policy that replays everything would cost, beside one that does not."""
+    if found.policy in ("replay", "strict") or found.table is None or found.shape is None:
+        return []
+    tokens = sum((accepted + 1) * n for (sent, accepted), n in found.shape.counts.items() if sent)
+    spent = tokens * found.table.replay_ms
+    text = f" policy replay would decode {tokens} rows again: {spent:.0f} ms"
+    return [[(text, "dim")]] if tokens else []

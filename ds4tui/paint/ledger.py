@@ -5,7 +5,7 @@ from __future__ import annotations
 from ds4tui.figures import KINDS, Ledger
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import bar, ms, signed
-from ds4tui.spans import Row, Span
+from ds4tui.spans import Row, Span, crop
 
 
 def title(narrow: bool) -> str:
@@ -67,6 +67,8 @@ def box(ledger: Ledger, width: int, marks: Marks) -> list[Row]:
     saved = sum(round(value) for value in ledger.terms.values())
     rows.append([(f" saved {signed(saved)} ms of {ledger.plain_total_ms:.0f} ms", role)])
     terms = [f"{name} {signed(round(value))}" for name, value in ledger.terms.items()]
-    rows.append([(f" {terms[0]}, {terms[1]},", "dim")])
-    rows.append([(f" {terms[2]}, {terms[3]}", "dim")])
+    for first, second, end in ((terms[0], terms[1], ","), (terms[2], terms[3], "")):
+        line = f" {first}, {second}{end}"
+        short = line.replace("accepted", "acc.")
+        rows.append(crop([(line if len(line) <= width else short, "dim")], width, marks.ellipsis))
     return rows

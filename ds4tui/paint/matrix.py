@@ -8,6 +8,7 @@ from ds4tui.marks import Marks
 from ds4tui.matrix_names import column_of, row_of, short_row
 from ds4tui.matrix_view import Cell, MatrixView, PromptRow
 from ds4tui.paint.numbers import fraction, logits, mean, rate
+from ds4tui.paint.window import around
 from ds4tui.report import Document
 from ds4tui.spans import Row, crop, fit, width_of
 from ds4tui.visible import drawable_line
@@ -146,14 +147,14 @@ def grid_rows(
     plain += [(f"{_plain(view, n, form):<{form}}", "") for n in view.numerics]
     rows.append(plain)
     legend = LEGEND if width >= len(LEGEND) + 2 else SHORT_LEGEND
-    room = height - len(rows) - 1
-    first = _window(len(view.rows), None if cursor is None else cursor[0], room)
-    for at in range(first, min(len(view.rows), first + max(1, room))):
-        name = drawable_line(short_row(view.rows[at]))
+    lines: list[Row] = []
+    for at, policy in enumerate(view.rows):
+        name = drawable_line(short_row(policy))
         row: Row = crop([(f" {name:<{label}}", "")], label + 1, marks.ellipsis)
         for column, numerics in enumerate(view.numerics):
-            row += _cell_spans(view.cell(view.rows[at], numerics), (at, column) == cursor, form)
-        rows.append(row)
+            row += _cell_spans(view.cell(policy, numerics), (at, column) == cursor, form)
+        lines.append(row)
+    rows += around(lines, cursor[0] if cursor is not None else 0, height - len(rows) - 1, marks)
     if len(rows) < height:
         rows.append([(f" {legend}", "dim")])
     return [crop(row, width, marks.ellipsis) for row in rows[:height]]
@@ -166,13 +167,6 @@ def _cell_spans(cell: Cell | None, chosen: bool, form: int) -> Row:
     text = text.rstrip()[: form - 1]
     role = "reverse" if chosen else _role(cell)
     return [(text, role), (" " * (form - len(text)), "")]
-
-
-def _window(count: int, cursor: int | None, room: int) -> int:
-    """The first of the rows that are drawn, so that the cursor's is among them."""
-    room = max(1, room)
-    at = cursor or 0
-    return max(0, min(at - room // 2, count - room)) if count > room else 0
 
 
 PROMPT_COLUMN = 7
@@ -205,10 +199,11 @@ def prompt_rows(
     rows = [head]
     legend = _prompt_legend(width)
     room = height - 1 - len(legend)
-    start = _window(len(view.prompts), cursor, room)
-    for index in range(start, min(len(view.prompts), start + max(1, room))):
-        entry = view.prompts[index]
-        rows.append(_prompt_row(entry, index == cursor, cells, chosen, shown, sizes, label, marks))
+    lines = [
+        _prompt_row(entry, index == cursor, cells, chosen, shown, sizes, label, marks)
+        for index, entry in enumerate(view.prompts)
+    ]
+    rows += around(lines, cursor or 0, room, marks)
     rows += legend if len(rows) + len(legend) <= height else []
     return [crop(row, width, marks.ellipsis) for row in rows[:height]]
 
@@ -275,7 +270,7 @@ def category_rows(
     head = f" {'category':<14}{'identical':>9}  {'first':<6}{'depth':>7}{'acc/prop.':>11}"
     head += f"  {'speed-up':<17}"
     head += f"{'tok/s':>6}  ids" if wide else ""
-    rows: list[Row] = [[(head, "dim")]]
+    lines: list[Row] = []
     for figures in found:
         parted = figures["identical"] < figures["prompts"]
         first = figures["first_divergence"]
@@ -288,9 +283,10 @@ def category_rows(
         if wide:
             row.append((f"{rate(figures['tokens_per_s']):>6}  ", ""))
             row.append((figures["ids_sha256"][:8], "dim"))
-        rows.append(row)
+        lines.append(row)
+    rows: list[Row] = [[(head, "dim")], *around(lines, 0, height - 2, marks)]
     rows.append([(f" of {short_row_of(cell)}; the cursor in the table chooses the cell", "dim")])
-    return [crop(row, width, marks.ellipsis) for row in rows[:height]]
+    return [crop(row, width, marks.ellipsis) for row in rows]
 
 
 def short_row_of(cell: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import logits, rate
 from ds4tui.run_record import ArmRecord, RunRecord
@@ -32,7 +34,7 @@ def top_title(arm: ArmRecord, width: int, marks: Marks) -> Row:
         for found in hashes:
             left: Row = [(f"{name} · {info.numerics}", "strong")]
             right: Row = [(f" {found}", "dim")] if found else []
-            if width_of(left) + width_of(right) + 1 <= width:
+            if width_of(left) + width_of(right) + 2 <= width:
                 return _filled(left, right, width, marks)
     return crop([(hashes[-1], "dim")], width, marks.ellipsis)
 
@@ -44,12 +46,19 @@ def _filled(left: Row, right: Row, width: int, marks: Marks) -> Row:
 
 
 def tabs(names: Sequence[str], active: int, arm: ArmRecord | None, width: int, marks: Marks) -> Row:
-    """Title of the one pane that a small terminal shows: `[plain] DSpark ── 5b1e90c2`."""
+    """Title of the one pane that a small terminal shows: `[plain] DSpark ── 5b1e90c2`.
+
+    When narrow the other name goes, then the pane's own, never the hash.
+    """
+    right: Row = [(f" {arm.ids_hash}", "dim")] if arm is not None and arm.ids else []
+    own: Row = [(f"[{names[active]}]", "strong")]
     row: Row = []
     for at, name in enumerate(names):
-        row += [(f"[{name}]", "strong")] if at == active else [(f" {name} ", "dim")]
-    right: Row = [(f" {arm.ids_hash}", "dim")] if arm is not None and arm.ids else []
-    return _filled(row, right, width, marks)
+        row += own if at == active else [(f" {name} ", "dim")]
+    for left in (row, own, []):
+        if width_of(left) + width_of(right) + 2 <= width:
+            return _filled(left, right, width, marks)
+    return crop(right or own, width, marks.ellipsis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +185,11 @@ DETAIL_LINES = 3
 
 def wrapped(text: str, width: int, role: str) -> list[Row]:
     """A sentence on as many rows as it needs, broken at spaces."""
-    rows: list[Row] = []
-    line = ""
+    lines = [""]
     for word in drawable_line(text).split(" "):
-        if line and len(line) + 1 + len(word) > width:
-            rows.append([(line, role)])
-            line = word
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and cell_len(joined) > width:
+            lines.append(word)
         else:
-            line = f"{line} {word}" if line else word
-    return [*rows, [(line[:width], role)]] if line else rows
+            lines[-1] = joined
+    return [crop([(line, role)], width) for line in lines if line]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ds4tui.figures import Depths, rates
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import fraction, mean, rate
-from ds4tui.spans import Row
+from ds4tui.spans import Row, crop
 
 Series = list[float | None]
 
@@ -18,9 +18,12 @@ class RateData:
     """What the chart shows of two arms.
 
     Args:
-        plain_ns, dspark_ns: decode time of each token; empty when there is no such arm.
+        plain_ns, dspark_ns: decode time of each token of the left and the right arm; empty when
+            there is no such arm.
         total: tokens that the run may have; the chart's right end.
         parting: index at which the ids part, or None.
+        names: of both arms; the right one is "" when there is no such arm.
+        turns: indexes from which on a knob of the right arm stood differently.
     """
 
     plain_ns: Sequence[float]
@@ -29,6 +32,18 @@ class RateData:
     dspark_rate: float | None
     total: int
     parting: int | None
+    names: tuple[str, str] = ("plain", "DSpark")
+    turns: Sequence[int] = ()
+
+    @property
+    def letters(self) -> tuple[str, str]:
+        """What stands for the arms beside the scale: their initials, else left and right."""
+        first, second = (name[:1].upper() for name in self.names)
+        return (first, second) if first != second else ("L", "R")
+
+    def column_of(self, index: int, columns: int) -> int:
+        """Where an index lies on an axis of so many columns."""
+        return min(columns - 1, index * columns // max(1, self.total))
 
 
 def title(narrow: bool, race: bool) -> tuple[str, str]:
@@ -54,14 +69,16 @@ def strip(data: RateData, depths: Depths | None, width: int, marks: Marks) -> li
     dspark = rates(data.dspark_ns, data.total, columns)
     # A tail of a few tokens can be far off; the scale leaves room above the mean instead.
     top = max(1.0, *(1.25 * (value or 0.0) for value in (data.plain_rate, data.dspark_rate)))
-    axis = list(marks.horizontal * columns)
-    if data.parting is not None:
-        axis[min(columns - 1, data.parting * columns // max(1, data.total))] = marks.parting
+    axis = _axis_line(data, columns, marks, first=AXIS_LABEL)
     last = f"#{max(0, data.total - 1)}"
     rows: list[Row] = [
-        [(" D ", "dspark"), (_spark(dspark, top, marks), "dspark"), _number(data.dspark_rate)],
-        [(" P ", "plain"), (_spark(plain, top, marks), "plain"), _number(data.plain_rate)],
-        [(" #0", "dim"), (" " + "".join(axis[2:]) + " ", "dim"), (last, "dim")],
+        *(
+            [_spark_row(data.letters[1], dspark, data.dspark_rate, top, "dspark", marks)]
+            if data.names[1]
+            else []
+        ),
+        _spark_row(data.letters[0], plain, data.plain_rate, top, "plain", marks),
+        [(" #0", "dim"), (" " + "".join(axis[AXIS_LABEL:]) + " ", "dim"), (last, "dim")],
     ]
     if depths is not None:
         counted = f"{depths.accepted}/{depths.proposed}"
@@ -71,8 +88,11 @@ def strip(data: RateData, depths: Depths | None, width: int, marks: Marks) -> li
     return rows
 
 
-def _number(value: float | None) -> tuple[str, str]:
-    return (f" {rate(value):>4}", "strong")
+def _spark_row(
+    letter: str, series: Series, mean_rate: float | None, top: float, role: str, marks: Marks
+) -> Row:
+    number = (f" {rate(mean_rate):>4}", "strong")
+    return [(f" {letter} ", role), (_spark(series, top, marks), role), number]
 
 
 POINT_TOKENS = 10
@@ -108,6 +128,9 @@ def box(data: RateData, width: int, height: int, marks: Marks) -> list[Row]:
         return max(0, min(plot_rows - 1, round(share * (plot_rows - 1))))
 
     grid: list[list[tuple[str, str]]] = [[(" ", "")] * columns for _ in range(plot_rows)]
+    for index in data.turns:
+        for cells in grid:
+            cells[data.column_of(index, columns)] = (marks.after, "dim")
     for series, mark, role in ((plain, marks.slow, "plain"), (dspark, marks.fast, "dspark")):
         for at, value in enumerate(series):
             if value is not None:
@@ -115,40 +138,58 @@ def box(data: RateData, width: int, height: int, marks: Marks) -> list[Row]:
                 grid[row_of(value)][column] = (mark, role)
     labels = {0: f"{high:.0f}", plot_rows - 1: f"{low:.0f}"}
     roles = dict.fromkeys(labels, "dim")
-    for value, letter, role in ((data.plain_rate, "P", "plain"), (data.dspark_rate, "D", "dspark")):
+    letters = data.letters
+    means_of = ((data.plain_rate, letters[0], "plain"), (data.dspark_rate, letters[1], "dspark"))
+    for value, letter, role in means_of:
         if value is not None:
             labels[row_of(value)], roles[row_of(value)] = rate(value) + letter, role
     rows: list[Row] = []
     for at, cells in enumerate(grid):
         label = labels.get(at, "")
-        shown = label if label.endswith(("D", "P")) else label + " " * bool(label)
+        shown = label if label[-1:] in letters else label + " " * bool(label)
         rows.append([(f"{shown:>5}", roles.get(at, "")), (marks.tick, "dim"), *cells])
-    return [*rows, *_axis(data, columns, marks), _legend(marks)]
+    return [*rows, *_axis(data, columns, marks), _legend(data, width, marks)]
+
+
+AXIS_LABEL = 2
+"""Cells of a strip's axis that its `#0` covers."""
+
+
+def _axis_line(data: RateData, columns: int, marks: Marks, first: int = 0) -> list[str]:
+    """The axis with its marks, none of them before `first`."""
+    line = list(marks.horizontal * columns)
+    for index in data.turns:
+        line[max(first, data.column_of(index, columns))] = marks.turn
+    if data.parting is not None:
+        line[max(first, data.column_of(data.parting, columns))] = marks.parting
+    return line
 
 
 def _axis(data: RateData, columns: int, marks: Marks) -> list[Row]:
-    line = list(marks.horizontal * columns)
     below = [" "] * (columns + 1)
     last = f"#{max(0, data.total - 1)}"
     below[0:2] = "#0"
     below[columns + 1 - len(last) :] = last
-    if data.parting is not None:
-        at = min(columns - 1, data.parting * columns // max(1, data.total))
-        line[at] = marks.parting
-        label = f"#{data.parting}"
+    parting = () if data.parting is None else (data.parting,)
+    for index in (*parting, *data.turns):
+        at, label = data.column_of(index, columns), f"#{index}"
         first = max(4, min(columns - len(last) - len(label) - 1, at + 1 - len(label) // 2))
-        below[first : first + len(label)] = label
+        if not "".join(below[max(0, first - 1) : first + len(label) + 1]).strip():
+            below[first : first + len(label)] = label
+    line = "".join(_axis_line(data, columns, marks))
     return [
-        [(f"     {marks.corner}", "dim"), ("".join(line), "dim")],
+        [(f"     {marks.corner}", "dim"), (line, "dim")],
         [("     ", ""), ("".join(below), "dim")],
     ]
 
 
-def _legend(marks: Marks) -> Row:
-    return [
-        (f"     {marks.fast} DSpark", "dspark"),
-        (f"   {marks.slow} plain", "plain"),
-    ]
+def _legend(data: RateData, width: int, marks: Marks) -> Row:
+    left, right = data.names
+    row: Row = [(f"     {marks.fast} {right}", "dspark"), ("   ", "")] if right else [("     ", "")]
+    row.append((f"{marks.slow} {left}", "plain"))
+    if data.turns:
+        row.append((f"   {marks.after} turned", "dim"))
+    return crop(row, width)
 
 
 def race(data: RateData, width: int, height: int, marks: Marks) -> list[Row]:
@@ -162,8 +203,9 @@ def race(data: RateData, width: int, height: int, marks: Marks) -> list[Row]:
     series = ((data.plain_ns, marks.slow, "plain"), (data.dspark_ns, marks.fast, "dspark"))
     for token_ns, mark, role in series:
         spent = 0.0
-        for index, each in enumerate(token_ns):
-            spent += each
+        stride = max(1, len(token_ns) // (RACE_POINTS * columns))
+        for index in range(0, len(token_ns), stride):
+            spent += sum(token_ns[index : index + stride])
             column = min(columns - 1, int(spent / end_ns * columns))
             row = plot_rows - 1 - round(index / (most - 1) * (plot_rows - 1))
             grid[row][column] = (mark, role)
@@ -174,4 +216,8 @@ def race(data: RateData, width: int, height: int, marks: Marks) -> list[Row]:
     end = f"{end_ns / 1e6:.0f} ms"
     rows.append([(f"     {marks.corner}", "dim"), (marks.horizontal * columns, "dim")])
     rows.append([("     0", "dim"), (f"{end:>{columns}}", "dim")])
-    return [*rows, _legend(marks)]
+    return [*rows, _legend(replace(data, turns=()), width, marks)]
+
+
+RACE_POINTS = 16
+"""Points of a long run's line in each column: enough to fill it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import bar, fraction, mean, rate
+from ds4tui.paint.window import around
 from ds4tui.spans import Row, Span, crop, fit, width_of
 from ds4tui.sweep_rows import PLAIN, STRICT, BestRange, SweepRow, SweepTable
 from ds4tui.verdict_line import VerdictLine
@@ -16,6 +17,8 @@ from engine.verdict import length_pattern
 WIDE, TINY = 100, 66
 IDS_CELLS, NOTE_CELLS = 9, 15
 """Of the narrow table: its bars begin and end in the same columns."""
+MOST_NAMED = 4
+"""Values that the verdict names; of more it says how many."""
 NAMES = {"confidence": "conf", "block": "block"}
 SWEPT = {"confidence": "confidence threshold", "block": "block length"}
 
@@ -49,26 +52,29 @@ def range_text(table: SweepTable, best: BestRange) -> str:
 
 def best_sentences(table: SweepTable) -> tuple[str, ...]:
     """What is best, whether it pays, and what the default loses; empty before a run has ended."""
-    best = table.best
+    best, swept = table.best, SWEPT[table.axis]
+    parted = [row for row in table.values if row.differs]
     if best is None:
-        return ()
-    swept = SWEPT[table.axis]
+        same = f"no {swept} is known to pay: all that have run have other ids than plain"
+        return (same,) if parted and table.runs_done else ()
     found = best.fastest.speedup
     assert found is not None
-    name = range_text(table, best)
     several = "not resolved from each other (95 %)"
     single = "faster than its neighbours (95 %)"
     known = sum(row.speedup is not None for row in table.values)
     why = several if best.low != best.high else single if known > 1 else "the only one so far"
+    name = f"best {swept} {range_text(table, best)}"
+    among = f"of the {known} with plain's ids" if parted else ""
+    rest = "the others are not compared" if parted else ""
     if found.high < 1:
-        return (
-            f"no {swept} pays here: plain is faster than the best, "
-            f"{value_text(table.axis, best.fastest.value)} at {times(found)}",
-        )
+        slower = f"plain is faster than the best, {value_text(table.axis, best.fastest.value)}"
+        none = f"no {swept} pays here: {slower} at {times(found)}"
+        return (f"{none}, {among}", rest) if parted else (none,)
     pays = f"{times(found)} over plain: it pays"
     if not found.resolved:
         pays = f"{times(found)} of plain: not resolved, more tokens would tell"
-    return (f"best {name}, {why}", pays, *_default(table, best))
+    said = (f"{name} {among}".rstrip(), why, rest, pays, *_default(table, best))
+    return tuple(filter(None, said))
 
 
 def _default(table: SweepTable, best: BestRange) -> tuple[str, ...]:
@@ -135,6 +141,8 @@ def verdict(table: SweepTable | None, *, cure: str = "", hint: str = "") -> Verd
 
 def _different(table: SweepTable, cure: str) -> VerdictLine:
     names = ", ".join(label(table, row) for row in table.different)
+    if len(table.different) > MOST_NAMED:
+        names = f"{len(table.different)} of {len(table.values)} values"
     text = f"in {names}: no speed-up for those rows"
     short = f"in {names}: no speed-up there"
     bodies = [f"{text}   {cure}", f"{short}   {cure}", short] if cure else [text, short]
@@ -194,12 +202,9 @@ def table_rows(
     said = [] if wide else best_rows(table, width, marks)
     room = max(1, height - 1 - len(said))
     at = next((n for n, row in enumerate(table.rows) if row.name == cursor), 0)
-    first = max(0, min(at - room // 2, len(lines) - room)) if len(lines) > room else 0
-    rows: list[Row] = [[(head, "dim")]]
-    for n, line in enumerate(lines[first : first + room], first):
-        spans = fit(line, width, marks.ellipsis)
-        rows.append([(text, "reverse") for text, _ in spans] if n == at else spans)
-    rows += said
+    lines = [fit(line, width, marks.ellipsis) for line in lines]
+    lines[at] = [(text, "reverse") for text, _ in lines[at]]
+    rows: list[Row] = [[(head, "dim")], *around(lines, at, room, marks), *said]
     if len(rows) < height:
         rows.append([(_legend(table), "dim")])
     return rows
@@ -252,7 +257,9 @@ def _notes(table: SweepTable, row: SweepRow, chosen: float | None) -> str:
 
 
 def _half(row: SweepRow) -> str:
-    return f"±{row.half:.1f}" if row.half is not None else "-"
+    if row.half is None:
+        return "-"
+    return f"±{row.half:.1f}" if row.half < 10 else f"±{row.half:.0f}"
 
 
 def _wide_cells(

@@ -6,19 +6,20 @@ cursor is the run's. What a screen draws at the cursor is its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from ds4tui.arm_names import name_of
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.run_state import RunState
-from ds4tui.screens.instrument import Instrument
+from ds4tui.screens.boxed import Boxed
+from ds4tui.status import PROMPTS
 from ds4tui.verdict_line import plain_only
-from ds4tui.visible import drawable_line
-from ds4tui.widgets.box import Box
 
 
-class AlongRun(Instrument):
+class AlongRun(Boxed):
     """A screen that shows one place of the run shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -27,7 +28,6 @@ class AlongRun(Instrument):
         Binding("comma", "cycle(-1)", "Cycle before", id="cycle_before", key_display=","),
         Binding("full_stop", "cycle(1)", "Cycle after", id="cycle_after", key_display="."),
         Binding("w", "other_arm", "Show another arm in the right pane", id="other_arm"),
-        Binding("y", "copy", "Copy what has the focus, and write it to a file", id="copy"),
     ]
 
     @property
@@ -43,21 +43,21 @@ class AlongRun(Instrument):
     def why_nothing(self) -> str:
         """What the screen says when there is no cycle to show; "" when there is."""
         record, keys = self.record, self.ds4.keys_by_id()
-        failure = self.failure
         if self.arm is not None and self.arm.cycles:
             return ""
-        if failure is not None:
-            message = drawable_line(f"{failure.message} {failure.hint}".strip())
-            return f"{message} {keys['run']} tries again."
         if record is not None and record.started is not None and record.dspark is None:
             return plain_only(record)
-        match self.controller.state:
-            case RunState.LOADING:
-                return "The model is being loaded."
-            case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
-                return "The run has no cycle yet."
-            case _:
-                return f"No run yet. {keys['run']} runs the prompt, {keys['prompt']} edits it."
+        if self.arm is not None and self.arm.info.kind != "dspark":
+            return f"{name_of(self.arm)} drafts nothing, so it has no cycles."
+        if self.controller.state in (RunState.PREFILL, RunState.DECODING, RunState.PAUSED):
+            return "The run has no cycle yet."
+        return f"No run yet. {keys['run']} runs the prompt, {keys['prompt']} edits it."
+
+    def footer_ids(self) -> Sequence[str]:
+        """Keys of the screen; without a cycle those that lead to one."""
+        if self.arm is not None and self.arm.cycles:
+            return super().footer_ids()
+        return ["run", "prompt", PROMPTS, "numerics", "policy", "pause", "escape", "help"]
 
     def on_screen_resume(self) -> None:
         """Another screen may have moved the run's cursor."""
@@ -77,12 +77,12 @@ class AlongRun(Instrument):
                 return arm is not None and arm.diverged is not None
             case "drift":
                 return arm is not None and arm.first_drift is not None
-            case "cycle" | "copy":
+            case "cycle":
                 return arm is not None and bool(arm.cycles)
             case "other_arm":
                 return self.record is not None and len(self.record.arms) > 2
             case _:
-                return True
+                return super().check_action(action, parameters)
 
     def action_divergence(self) -> None:
         """To where the ids part."""
@@ -98,8 +98,7 @@ class AlongRun(Instrument):
         """To the first token of the cycle before or after."""
         if self.arm is None or self.record is None or not self.arm.cycles:
             return
-        here = self.arm.cycle_of(self.record.place)
-        at = -1 if here is None else self.arm.cycles.index(here)
+        at = self.arm.cycle_at(self.record.place)
         at = max(0, min(len(self.arm.cycles) - 1, at + step))
         self.look_at(self.arm.cycles[at].index)
 
@@ -109,12 +108,3 @@ class AlongRun(Instrument):
         if record is not None and len(record.arms) > 2:
             record.choose(record.shown_arm % (len(record.arms) - 1) + 1)
             self.redraw()
-
-    def action_copy(self) -> None:
-        """Copy the box that has the focus, else the first one."""
-        record = self.record
-        if record is None or record.started is None:
-            return
-        box = self.focused if isinstance(self.focused, Box) else self.query(Box).first()
-        name = f"{record.started.run_id}-{box.id or self.NAME.lower()}.txt"
-        self.ds4.copy(box.text(), name, f"the box {box.titles(False)[0]}")

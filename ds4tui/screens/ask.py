@@ -11,6 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from ds4tui.widgets.fields import FieldGlyphs
+
 
 class AskText(ModalScreen[str | None]):
     """Gives back what was written, or None.
@@ -40,7 +42,9 @@ class AskText(ModalScreen[str | None]):
         """One field in a frame."""
         with Vertical(id="panel"):
             kind = r"[0-9]{0,7}" if self.is_number else None
-            yield Input(placeholder=self.hint, restrict=kind, compact=True)
+            yield Input(
+                placeholder=self.hint, highlighter=FieldGlyphs(), restrict=kind, compact=True
+            )
 
     def on_mount(self) -> None:
         """Name the panel; the field has the focus."""

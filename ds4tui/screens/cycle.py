@@ -9,17 +9,20 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
 
 from ds4tui.paint import cycle as paint
+from ds4tui.paint import cycle_beside as beside
 from ds4tui.paint.panes import wrapped
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.screens.along_run import AlongRun
+from ds4tui.screens.boxed import Boxes
 from ds4tui.screens.token_popup import TokenPopup
 from ds4tui.spans import Row
 from ds4tui.widgets.box import Box
-from ds4tui.widgets.rows_view import RowsView
 from engine.events import CycleFinished
+
+PAGE = 8
+"""Rows that a page goes up or down."""
 
 
 class CycleScreen(AlongRun):
@@ -29,20 +32,23 @@ class CycleScreen(AlongRun):
     NAME: ClassVar[str] = "Cycle"
     AUTO_FOCUS = "#cycle-box"
     FOOTER: ClassVar[tuple[str, ...]] = (
-        "cycle_before",
-        "cycle_after",
-        "cycle_row_down",
+        "cycle_before cycle_after",
+        "cycle_row_down cycle_row_up",
         "token",
         "divergence",
         "cycle_rejected",
         "drift",
+        "maximise",
         "other_arm",
+        "next_pane",
         "copy",
         "help",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "row(1)", "Row of the batch below", id="cycle_row_down"),
         Binding("k,up", "row(-1)", "Row of the batch above", id="cycle_row_up"),
+        Binding("pagedown", f"below({PAGE})", "What is below the batch", id="cycle_below"),
+        Binding("pageup", f"below(-{PAGE})", "Back up to the batch", id="cycle_above"),
         Binding("h,left", "cycle(-1)", "Cycle before", id="cycle_left"),
         Binding("l,right", "cycle(1)", "Cycle after", id="cycle_right"),
         Binding("g,home", "end(False)", "First cycle", id="cycle_first"),
@@ -52,57 +58,45 @@ class CycleScreen(AlongRun):
     ]
     DEFAULT_CSS = """
     CycleScreen {
-        & #cycle-body { height: 1fr; }
-        & #cycle-left { width: 34; height: 100%; display: none; }
-        & #cycle-right { width: 1fr; height: 100%; }
-        & #cycle-line { height: 1; }
-        & #cycle-upper { height: 1fr; }
-        & #cycle-lower { height: 9; }
-        & #cycle-around { height: 5; display: none; }
-        & #cycle-tops { width: 55fr; }
-        & #cycle-times { width: 45fr; }
-        &.-wide.-tall #cycle-left { display: block; }
-        &.-wide.-tall #cycle-line { display: none; }
-        &.-wide.-tall #cycle-around { display: block; }
-        &.-short #cycle-lower { display: none; }
+        & Boxes { layout: grid; grid-size: 2 2; grid-columns: 55fr 45fr; grid-rows: 1fr 9; }
+        & #cycle-box, & #cycle-text { column-span: 2; }
+        & #cycle-list { row-span: 3; }
+        &.-wide.-tall Boxes { grid-size: 3 3; grid-columns: 34 55fr 45fr; grid-rows: 1fr 9 5; }
+        &.-tiny, &.-narrow, &.-short, &.-medium {
+            & #cycle-list, & #cycle-text { display: none; }
+        }
+        &.-short Boxes { grid-size: 1 1; grid-columns: 1fr; grid-rows: 1fr; }
+        &.-short #cycle-top, &.-short #cycle-time { display: none; }
+        &.-short #cycle-box { column-span: 1; }
     }
     """
 
+    _below = 0
+
     def compose_body(self) -> ComposeResult:
         """The list, the batch, top 5 and time, the text around."""
-        with Horizontal(id="cycle-body"):
-            with Vertical(id="cycle-left"):
-                yield Box(self._list_title, self._list, id="cycle-list")
-            with Vertical(id="cycle-right"):
-                yield RowsView(self._line, id="cycle-line")
-                with Vertical(id="cycle-upper"):
-                    yield Box(self._title, self._rows, id="cycle-box")
-                with Horizontal(id="cycle-lower"):
-                    with Vertical(id="cycle-tops"):
-                        yield Box(self._top_title, self._top, id="cycle-top")
-                    with Vertical(id="cycle-times"):
-                        yield Box(self._time_title, self._time, id="cycle-time")
-                with Vertical(id="cycle-around"):
-                    yield Box(
-                        lambda: ("text around it, both arms", ""), self._text, id="cycle-text"
-                    )
-
-    def draw_body(self) -> None:
-        """Draw the boxes."""
-        self.query_one("#cycle-line", RowsView).reload()
-        for box in self.query(Box):
-            box.repaint()
+        yield Boxes(
+            Box(self._list_title, self._list, id="cycle-list"),
+            Box(self._title, self._rows, id="cycle-box"),
+            Box(self._top_title, self._top, id="cycle-top"),
+            Box(self._time_title, self._time, id="cycle-time"),
+            Box(lambda: ("text around it, both arms", ""), self._text, id="cycle-text"),
+        )
 
     def labels(self) -> dict[str, str]:
         """Words of the footer."""
         return {
-            "cycle_before": "Cycle before",
-            "cycle_after": "Cycle after",
-            "cycle_row_down": "Row",
+            "cycle_after": "Cycle",
+            "cycle_row_up": "Row",
             "token": "Top 5",
             "cycle_rejected": "Find rejected",
             "other_arm": "Other arm",
         }
+
+    def look_at(self, index: int) -> None:
+        """Put the run's cursor on a token, and show the rows around it."""
+        self._below = 0
+        super().look_at(index)
 
     # What is shown
 
@@ -124,50 +118,55 @@ class CycleScreen(AlongRun):
         if self.shown is None:
             return []
         record, arm, cycle, _ = self.shown
-        chosen = arm.cycles.index(cycle)
+        chosen = arm.cycle_at(cycle.index)
         return paint.list_rows(record, arm, chosen, width, height, self.ds4.marks)
 
-    def _line(self, width: int) -> list[Row]:
-        if self.shown is None:
-            return [[("no cycle", "dim")]]
-        _, arm, cycle, _ = self.shown
-        return [paint.line_row(arm, cycle, width, self.ds4.marks)]
-
     def _title(self) -> tuple[str, str]:
-        return paint.cycle_title(*self.shown[1:3]) if self.shown is not None else ("cycle", "")
+        if self.shown is None:
+            return "cycle", ""
+        alone = not self.query_one("#cycle-list").display
+        return paint.cycle_title(*self.shown[1:3], alone, self.ds4.marks)
 
     def _rows(self, width: int, height: int) -> list[Row]:
         if self.shown is None:
-            return wrapped(self.why_nothing(), width, "dim")
-        return paint.cycle_rows(*self.shown, width, height, self.ds4.marks)
+            return self.notes(width) or wrapped(self.why_nothing(), width, "dim")
+        keys = self.ds4.keys_by_id()
+        hint = f"{keys['cycle_above' if self._below else 'cycle_below']} goes there"
+        if not self.has_class("-max"):
+            hint = f"{keys['maximise']} shows all"
+        below, marks = self._below, self.ds4.marks
+        return paint.cycle_rows(*self.shown, width, height, marks, below=below, hint=hint)
 
     def _top_title(self) -> tuple[str, str]:
         if self.shown is None:
             return "top 5, logits", ""
         record, arm, _, place = self.shown
-        return paint.top_title(record, arm, place)
+        return beside.top_title(record, arm, place)
 
     def _top(self, width: int, height: int) -> list[Row]:
-        return paint.top_rows(*self.shown, width) if self.shown is not None else []
+        if self.shown is None:
+            return []
+        record, arm, _, place = self.shown
+        return beside.top_rows(record, arm, place, width, self.ds4.marks)
 
     def _time_title(self) -> tuple[str, str]:
         if self.shown is None:
             return "time of this cycle", ""
-        return paint.time_title(self.shown[0], self.shown[2])
+        return beside.time_title(self.shown[0], self.shown[2])
 
     def _time(self, width: int, height: int) -> list[Row]:
         if self.shown is None:
             return []
-        return paint.time_rows(self.shown[0], self.shown[2], width, self.ds4.marks)
+        return beside.time_rows(self.shown[0], self.shown[2], width, self.ds4.marks)
 
     def _text(self, width: int, height: int) -> list[Row]:
-        return paint.text_rows(*self.shown, width, self.ds4.marks) if self.shown else []
+        return beside.text_rows(*self.shown, width, self.ds4.marks) if self.shown else []
 
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can act now."""
-        if action in ("row", "end", "token"):
+        if action in ("row", "below", "end", "token"):
             return self.shown is not None
         if action == "rejected_draft":
             return self.arm is not None and bool(self.arm.rejected)
@@ -180,6 +179,13 @@ class CycleScreen(AlongRun):
             last = cycle.index + cycle.depth - 1
             self.look_at(max(cycle.index, min(last, place + step)))
 
+    def action_below(self, rows: int) -> None:
+        """Move the rows that are shown, where not all fit."""
+        if self.shown is not None:
+            last = self.shown[2].proposed + PAGE
+            self._below = max(0, min(self._below + rows, last))
+            self.redraw()
+
     def action_end(self, last: bool) -> None:
         """The first or the last cycle."""
         if self.arm is not None and self.arm.cycles:
@@ -189,8 +195,7 @@ class CycleScreen(AlongRun):
         """The next token that replaced a rejected draft, from the start again after the last."""
         if self.shown is None or self.arm is None or not self.arm.rejected:
             return
-        found = sorted(self.arm.rejected)
-        place = self.shown[3]
+        found, place = list(self.arm.rejected), self.shown[3]
         self.look_at(next((index for index in found if index > place), found[0]))
 
     def action_token(self) -> None:

@@ -13,7 +13,10 @@ from textual.binding import Binding, BindingType
 from ds4tui.drift_data import GROUPS, Group
 from ds4tui.paint import drift as paint
 from ds4tui.paint.panes import wrapped
+from ds4tui.pair import PairRecord
+from ds4tui.run_record import RunRecord
 from ds4tui.screens.along_run import AlongRun
+from ds4tui.screens.boxed import Boxes
 from ds4tui.spans import Row
 from ds4tui.widgets.box import Box
 
@@ -25,12 +28,13 @@ class DriftScreen(AlongRun):
     NAME: ClassVar[str] = "Drift"
     AUTO_FOCUS = "#drift-box"
     FOOTER: ClassVar[tuple[str, ...]] = (
-        "drift_left",
-        "drift_down",
+        "drift_left drift_right",
+        "drift_down drift_up",
         "drift",
         "divergence",
         "drift_group",
         "drift_cycle",
+        "maximise",
         "other_arm",
         "copy",
         "help",
@@ -50,20 +54,17 @@ class DriftScreen(AlongRun):
     _group: Group | None = None
 
     def compose_body(self) -> ComposeResult:
-        """One box."""
-        yield Box(self._title, self._rows, id="drift-box")
-
-    def draw_body(self) -> None:
-        """Draw the box."""
-        self.query_one(Box).repaint()
+        """One box; maximised it holds the chart alone."""
+        yield Boxes(Box(self._title, self._rows, id="drift-box"))
 
     def labels(self) -> dict[str, str]:
         """Words of the footer."""
         return {
-            "drift_left": "Position",
-            "drift_down": "Tensor",
+            "drift_right": "Position",
+            "drift_up": "Tensor",
             "drift_group": "Group",
             "drift_cycle": "Cycle",
+            "maximise": "Chart only",
             "other_arm": "Other arm",
         }
 
@@ -73,11 +74,10 @@ class DriftScreen(AlongRun):
 
     @property
     def group(self) -> Group:
-        """As chosen; at first every tensor where they fit, else kinds."""
+        """As chosen; at first the finest whose rows all fit."""
         if self._group is not None or self.arm is None:
             return self._group or "kinds"
-        height = self.query_one(Box).content_size.height
-        return "all" if paint.fits_all(self.arm.drift, height) else "kinds"
+        return paint.finest(self.arm.drift, self.box.content_size.height)
 
     @property
     def row(self) -> int:
@@ -91,6 +91,12 @@ class DriftScreen(AlongRun):
     def why_no_drift(self) -> str:
         """What the screen says without a comparison."""
         record = self.record
+        if isinstance(record, PairRecord):
+            names, key = " and ".join(record.names), self.ds4.keys_by_id()["screen_7"]
+            return (
+                f"{names} are of two runs: their ids are compared, their states were not. "
+                f"{key} Runs opens one of them, with its drift from its own plain arm."
+            )
         if record is not None and record.settings.get("digest_every") == "0":
             return "No comparison: the states of this run are not compared (--digests 0)."
         if self.arm is not None and self.arm.cycles:
@@ -98,13 +104,15 @@ class DriftScreen(AlongRun):
         return self.why_nothing()
 
     def _title(self) -> tuple[str, str]:
-        return paint.title(self.group)
+        names = (self.record or RunRecord()).names
+        return paint.title(self.group, names)
 
     def _rows(self, width: int, height: int) -> list[Row]:
         record, arm = self.record, self.arm
         if record is None or record.started is None or arm is None or not self._has_samples:
-            return wrapped(self.why_no_drift(), width, "dim")
-        return paint.rows(record, arm, self.group, self.row, width, height, self.ds4.marks)
+            return self.notes(width) or wrapped(self.why_no_drift(), width, "dim")
+        view = paint.DriftView(self.group, self.row, width, height, self.has_class("-max"))
+        return paint.rows(record, arm, view, self.ds4.marks)
 
     # Keys
 
@@ -112,6 +120,8 @@ class DriftScreen(AlongRun):
         """Only what can act now."""
         if action in ("sample", "row", "group", "inspect"):
             return self._has_samples
+        if action == "maximise" and not self._has_samples:
+            return self.has_class("-max")
         return super().check_action(action, parameters)
 
     def action_sample(self, step: int) -> None:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 
 from ds4tui.controller import Changes, Controller
-from ds4tui.economics_figures import Economics, Source, economics_of
+from ds4tui.economics_figures import Economics, View, economics_of
 from ds4tui.economics_report import json_text, report_text
 from ds4tui.paint import calibration as calibration_rows
 from ds4tui.paint import economics as painted
-from ds4tui.paint import panes as pane_text
+from ds4tui.pair import PairRecord
+from ds4tui.pooled_runs import Work, alike
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
-from ds4tui.screens.boxed import Boxed
+from ds4tui.screens.boxed import Boxed, Boxes
 from ds4tui.spans import Row
-from ds4tui.status import entries_of, load_steps
+from ds4tui.status import PROMPTS
 from ds4tui.widgets.box import Box
 from engine.paths import Numerics, Policy
 
@@ -33,6 +34,8 @@ DEFAULT_POSITION = 256
 """Where costs are measured before there is a run."""
 ROOM = 32
 """Positions that a measurement leaves free at the end of the context."""
+REST = 10
+"""While tokens come, figures are made anew after so many times the time that making them took."""
 
 
 class EconomicsScreen(Boxed):
@@ -43,75 +46,108 @@ class EconomicsScreen(Boxed):
     AUTO_FOCUS = "#economics-pays"
 
     DEFAULT_CSS = """
-    EconomicsScreen {
-        & #economics-boxes {
-            layout: grid;
-            grid-size: 2 2;
-            height: 1fr;
-        }
-        & #economics-boxes Box { height: 100%; }
-        &.-narrow #economics-boxes, &.-tiny #economics-boxes { grid-size: 1 1; }
-        &.-short #economics-boxes, &.-medium #economics-boxes { grid-size: 1 1; }
-        &.-narrow #economics-boxes Box, &.-tiny #economics-boxes Box { display: none; }
-        &.-short #economics-boxes Box, &.-medium #economics-boxes Box { display: none; }
-        &.-max #economics-boxes { grid-size: 1 1; }
-        &.-max #economics-boxes Box { display: none; }
-        & #economics-boxes Box.-chosen { display: block; }
-    }
+    EconomicsScreen Boxes { layout: grid; grid-size: 2 2; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "box(1)", "Next box", id="economics_next"),
-        Binding("shift+tab", "box(-1)", "Box before", id="economics_before"),
         Binding("j,down", "row(1)", "Next length of the verify", id="economics_down"),
         Binding("k,up", "row(-1)", "Length before", id="economics_up"),
-        Binding("f", "source", "Costs: measured, or of this run", id="economics_source"),
-        Binding("m", "maximise", "This box only, or all", id="economics_maximise"),
-        Binding("y", "copy_box", "Copy the box, and write it to a file", id="economics_copy"),
+        Binding(
+            "f",
+            "source",
+            "Costs measured or of the run; this run, or all prompts",
+            id="economics_source",
+        ),
     ]
 
     def __init__(self, controller: Controller) -> None:
         super().__init__(controller)
-        self._wanted: Source | None = None
+        self._view = View()
         self._cursor = 0
         self._found: Economics | None = None
+        self._good_until = 0.0
+        self._made_of: tuple[object, ...] = ()
 
     def compose_body(self) -> ComposeResult:
         """Costs and values above, what they come to below."""
-        with Container(id="economics-boxes"):
-            yield Box(self._costs_title, self._costs, id="economics-costs")
-            yield Box(lambda: painted.value_title(self.found), self._values, id="economics-values")
-            yield Box(lambda: painted.pays_title(self.found), self._pays, id="economics-pays")
-            yield Box(
+        yield Boxes(
+            Box(self._costs_title, self._costs, id="economics-costs"),
+            Box(lambda: painted.value_title(self.found), self._values, id="economics-values"),
+            Box(lambda: painted.pays_title(self.found), self._pays, id="economics-pays"),
+            Box(
                 lambda: calibration_rows.title(self.found.calibration),
                 self._calibration,
                 id="economics-calibration",
-            )
+            ),
+            one_when_small=True,
+        )
 
     @property
     def found(self) -> Economics:
         """The figures as they stand."""
         if self._found is None:
-            controller = self.controller
-            sweep = controller.suites.get("sweep")
-            self._found = economics_of(controller.record, controller.costs, self._wanted, sweep)
+            sweep = self.controller.suites.get("sweep")
+            works = self._works if self._view.all_prompts else self._works[:1]
+            began = time.monotonic()
+            self._found = economics_of(works, self.controller.costs, self._view.source, sweep)
+            ended = time.monotonic()
+            self._good_until = ended + REST * (ended - began)
+            self._made_of = self._sources
         return self._found
+
+    @property
+    def _sources(self) -> tuple[object, ...]:
+        """What the figures depend on; other figures come only when it has changed."""
+        controller, record = self.controller, self.controller.record
+        arm = record.dspark if record is not None else None
+        newest = controller.newest
+        return (
+            record,
+            record.shown_arm if record is not None else 0,
+            len(arm.cycles) if arm is not None else 0,
+            record is not None and record.finished is not None,
+            newest is not None and newest.finished is not None,
+            len(controller.runs),
+            sum(len(suite.runs) for suite in controller.suites.values()),
+            len(controller.costs),
+            *controller.costs[-1:],
+        )
+
+    @property
+    def _works(self) -> list[Work]:
+        """The run shown, and those of other prompts with its settings."""
+        controller, record = self.controller, self.controller.record
+        if record is None or isinstance(record, PairRecord):
+            return []
+        of_suites = [run for suite in controller.suites.values() for run in suite.runs]
+        return alike(record, [*of_suites, *controller.runs])
+
+    @property
+    def views(self) -> list[View]:
+        """What `f` goes through."""
+        scopes = (False, True) if len(self._works) > 1 else (False,)
+        sources = self.found.sources or ("run",)
+        return [View(source, scope) for scope in scopes for source in sources]
+
+    @property
+    def _next_view(self) -> View:
+        views, table = self.views, self.found.table
+        now = View(table.source if table is not None else "run", self.found.prompts > 1)
+        return views[(views.index(now) + 1) % len(views)] if now in views else views[0]
 
     def sync(self, changes: Changes) -> None:
         """A measurement that has come is what is shown."""
-        if changes.costs:
-            self._wanted = None
-
-    def draw(self) -> None:
-        """Draw, from figures made anew."""
-        if self._dirty:
+        is_late = changes != Changes(tokens=True) or time.monotonic() > self._good_until
+        if is_late and self._sources != self._made_of:
             self._found = None
-        super().draw()
+        if changes.costs:
+            self._view = replace(self._view, source="measured")
 
-    def draw_body(self) -> None:
-        """Draw the boxes that are seen."""
-        for box in self.query(Box):
-            box.repaint()
+    def on_screen_resume(self) -> None:
+        """Another arm may be shown by now."""
+        if self._sources != self._made_of:
+            self._found = None
+            self.redraw()
 
     # The boxes
 
@@ -125,38 +161,31 @@ class EconomicsScreen(Boxed):
         return f"measuring {step.done}/{step.total}" if step is not None else "measuring"
 
     def _costs(self, width: int, height: int) -> list[Row]:
-        return painted.cost_rows(
+        notes = self.notes(width) if self.found.table is None else []
+        return notes or painted.cost_rows(
             self.found, self._cursor, width, height, self.ds4.marks, self._hints()
-        ) or self._notes(width)
+        )
 
     def _values(self, width: int, height: int) -> list[Row]:
         return painted.value_rows(self.found.ledger, width, self.ds4.marks)
 
     def _pays(self, width: int, height: int) -> list[Row]:
-        if self.found.shape is None and (self.failure or self._is_loading):
-            return self._notes(width)
-        return painted.pays_rows(self.found, width, self._hints())
+        notes = self.notes(width) if self.found.shape is None else []
+        return notes or painted.pays_rows(self.found, width, self._hints())
 
     def _calibration(self, width: int, height: int) -> list[Row]:
         key = self.ds4.keys_by_id()["screen_6"]
         found = self.found.calibration
         return calibration_rows.rows(found, key, width, height, self.ds4.marks)
 
-    @property
-    def _is_loading(self) -> bool:
-        return self.controller.state is RunState.LOADING
-
-    def _notes(self, width: int) -> list[Row]:
-        failure, marks = self.failure, self.ds4.marks
-        if failure is not None:
-            return pane_text.failure_rows(failure, self.ds4.keys_by_id()["run"], width)
-        return pane_text.loading_rows(load_steps(self.controller), width, marks)
-
     def _hints(self) -> list[str]:
         controller, keys = self.controller, self.ds4.keys_by_id()
         if controller.is_measuring:
             return ["every step takes its turn, in a new order every time"]
         record = controller.record
+        if isinstance(record, PairRecord):
+            names = " and ".join(record.names)
+            return [f"{names} are of two runs: {keys['screen_7']} opens one, for its economics"]
         if record is not None and record.started is not None and record.dspark is None:
             return ["nothing was drafted in this run: it has no DSpark arm"]
         if controller.is_busy:
@@ -172,25 +201,20 @@ class EconomicsScreen(Boxed):
         """How far the measurement is, while there is one."""
         return self._progress().upper() or super().state_text()
 
-    def footer(self) -> list[tuple[str, str, str]]:
+    def footer_ids(self) -> Sequence[str]:
         """What can act."""
-        names = ["run", "economics_next", "economics_source", "policy", "confidence", "screen_6"]
+        rows = "economics_down economics_up"
+        ids = ["run", "next_pane", rows, "economics_source", "policy", "confidence", "screen_6"]
         if self.controller.is_busy:
-            names = ["escape", "pause", "economics_next", "economics_source", "policy"]
-        names += ["prompts", "export", "report", "economics_copy", "help"]
-        keys, can = self.ds4.keys_by_id(), self.ds4.can
-        entries = entries_of(names, self.controller, keys, can, self.labels())
-        if self.has_class("-max"):
-            entries.insert(0, (keys["economics_maximise"], "Restore", "economics_maximise"))
-        if can("economics_down"):
-            pair = f"{keys['economics_down']} {keys['economics_up']}"
-            entries.insert(2, (pair, "Row", "economics_down"))
-        return entries
+            ids = ["escape", "pause", "next_pane", rows, "economics_source", "policy"]
+        return [*ids, PROMPTS, "export", "report", "copy", "help"]
 
     def labels(self) -> dict[str, str]:
         """What the keys do here."""
-        table = self.found.table
-        shows_run = table is not None and table.source == "run"
+        then, scope = self._next_view, self.found.prompts > 1
+        word = "Run's costs" if then.source == "run" else "Measured costs"
+        if then.all_prompts is not scope:
+            word = f"All {len(self._works)} prompts" if then.all_prompts else "This run"
         run = "Measure again" if self.controller.costs else "Measure"
         if self.controller.state is RunState.FAILED:
             run = "Retry"
@@ -198,10 +222,8 @@ class EconomicsScreen(Boxed):
             run = "Play again"
         return {
             "run": run,
-            "economics_next": "Box",
-            "economics_source": "Measured costs" if shows_run else "Run's costs",
-            "economics_copy": "Copy",
-            "economics_maximise": "Maximise",
+            "economics_up": "Row",
+            "economics_source": word,
             "screen_6": "Sweep",
             "export": "Export",
             "report": "Report",
@@ -214,14 +236,10 @@ class EconomicsScreen(Boxed):
         match action:
             case "row":
                 return len(self.found.curve) > 1
-            case "maximise":
-                return self.has_class("-max") or (
-                    self.has_class("-wide") and self.has_class("-tall")
-                )
             case "source":
-                return len(self.found.sources) > 1
+                return len(self.views) > 1
             case _:
-                return True
+                return super().check_action(action, parameters)
 
     def can_run(self) -> bool:
         """A measurement can start, a trace be played again, or the engine be loaded again."""
@@ -253,27 +271,6 @@ class EconomicsScreen(Boxed):
         position = max(1, min(position, context - ROOM))
         return replace(request, positions=(position,), repeat=REPEAT)
 
-    def action_box(self, step: int) -> None:
-        """The focus to the next box; a small terminal shows the one that has it."""
-        boxes = list(self.query(Box))
-        at = next((n for n, box in enumerate(boxes) if box is self._box()), 0)
-        self._choose(boxes[(at + step) % len(boxes)])
-
-    def _box(self) -> Box:
-        return next(
-            (box for box in self.query(Box) if box.has_class("-chosen")),
-            self.query_one("#economics-pays", Box),
-        )
-
-    def _choose(self, chosen: Box) -> None:
-        self.choose_box(chosen)
-        self.call_after_refresh(chosen.focus)
-
-    def on_mount(self) -> None:
-        """A small terminal begins with the answer."""
-        super().on_mount()
-        self._choose(self.query_one("#economics-pays", Box))
-
     def action_row(self, step: int) -> None:
         """The cursor to the next length of the verify, or the one before."""
         lengths = [row.rows for row in self.found.curve]
@@ -282,17 +279,9 @@ class EconomicsScreen(Boxed):
         self.query_one("#economics-costs", Box).repaint()
 
     def action_source(self) -> None:
-        """Costs from the measurement, or from the run's own steps."""
-        table = self.found.table
-        if table is not None:
-            self._wanted = "measured" if table.source == "run" else "run"
-            self.redraw()
-
-    def action_copy_box(self) -> None:
-        """Copy the box as text."""
-        box = self._box()
-        name = box.titles(False)[0]
-        self._with_run(lambda record: self.ds4.copy(box.text(), f"{box.id}.txt", f"{name!r}"))
+        """Costs measured or of the runs' own steps; cycles of this run or of all prompts."""
+        self._view, self._found = self._next_view, None
+        self.redraw()
 
     def can_export(self) -> bool:
         """There is a run."""

@@ -7,6 +7,7 @@ not shown draws nothing: what changed meanwhile is kept and drawn when it is sho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -39,7 +40,7 @@ class Instrument(Screen[None]):
     NAME: ClassVar[str]
     """Number and name in row 1."""
     FOOTER: ClassVar[tuple[str, ...]] = ()
-    """Binding ids of the footer by importance; empty = those of the run's state."""
+    """Binding ids of the footer by importance, for a screen whose footer is always the same."""
 
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012  # declared so by Textual
         (0, "-tiny"),
@@ -154,10 +155,14 @@ class Instrument(Screen[None]):
 
     def footer(self) -> list[tuple[str, str, str]]:
         """(key, label, binding id) by importance; only what can act."""
-        keys, can = self.ds4.keys_by_id(), self.ds4.can
-        if not self.FOOTER:
+        keys, can, ids = self.ds4.keys_by_id(), self.ds4.can, self.footer_ids()
+        if not ids:
             return footer_entries(self.controller, keys, can)
-        return entries_of(self.FOOTER, self.controller, keys, can, self.labels())
+        return entries_of(ids, self.controller, keys, can, self.labels())
+
+    def footer_ids(self) -> Sequence[str]:
+        """What the footer offers, by importance; empty = the keys of the run's state."""
+        return self.FOOTER
 
     def labels(self) -> dict[str, str]:
         """Labels in the footer by binding id, where they are not those of the run's keys."""
@@ -174,8 +179,10 @@ class Instrument(Screen[None]):
     # What `r` and `escape` mean here
 
     def can_run(self) -> bool:
-        """`r` can act."""
-        return bool(self.controller.prompt.text) and not self.controller.is_busy
+        """`r` can act: there is a prompt to run, or an engine that has ended to load again."""
+        controller = self.controller
+        has_ended = controller.state is RunState.FAILED and controller.ready is None
+        return (bool(controller.prompt.text) or has_ended) and not controller.is_busy
 
     def run_it(self) -> None:
         """What `r` runs: the prompt with the knobs as they stand."""

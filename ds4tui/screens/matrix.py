@@ -7,6 +7,7 @@ Owns layout, the cell cursor and the prompt cursor. The figures are `ds4tui.matr
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -22,10 +23,9 @@ from ds4tui.options import PromptEntry, read_set
 from ds4tui.paint import matrix as paint
 from ds4tui.paint.bars import Shown
 from ds4tui.run_state import RunState
-from ds4tui.screens.instrument import Instrument
+from ds4tui.screens.boxed import Boxed, Boxes
 from ds4tui.screens.set_chooser import Chosen, SetChooser
 from ds4tui.spans import Row
-from ds4tui.status import entries_of
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.verdict_line import VerdictLine
 from ds4tui.widgets.box import Box
@@ -39,7 +39,7 @@ REFRESH_S = 0.04
 """Time for figures in one drawing, well under what a key may wait."""
 
 
-class MatrixScreen(Instrument):
+class MatrixScreen(Boxed):
     """Screen 4."""
 
     KEY: ClassVar[str] = "4"
@@ -47,19 +47,18 @@ class MatrixScreen(Instrument):
     AUTO_FOCUS = "#matrix-cells"
     DEFAULT_CSS = """
     MatrixScreen {
-        & #matrix-prompts { display: none; }
-        &.-prompts #matrix-cells { display: none; }
-        &.-prompts #matrix-prompts { display: block; }
-        &.-wide.-tall #matrix-cells, &.-wide.-tall #matrix-prompts { display: block; }
+        & #matrix-cells { height: 11fr; }
+        & #matrix-prompts { height: 21fr; }
     }
     """
+    # A numerics' five policies with heads and legend take 11 of the 32 rows between the bars.
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open_cell", "Open the cell's run in screens 1 to 3", id="matrix_open"),
         Binding("j,down", "move(1, 0)", "Cell or prompt below", id="matrix_down"),
         Binding("k,up", "move(-1, 0)", "Cell or prompt above", id="matrix_up"),
         Binding("h,left", "move(0, -1)", "Cell to the left", id="matrix_left"),
         Binding("l,right", "move(0, 1)", "Cell to the right", id="matrix_right"),
-        Binding("tab", "other_box", "Cells, or prompts", id="matrix_tab"),
         Binding("f", "by_category", "Prompts, or categories", id="matrix_categories"),
         Binding("v", "other_suite", "Matrix, or set", id="matrix_or_set"),
     ]
@@ -77,17 +76,22 @@ class MatrixScreen(Instrument):
 
     def compose_body(self) -> ComposeResult:
         """Cells above prompts; one of them where there is little room."""
-        cells = Box(self._cells_title, self._cell_rows, id="matrix-cells")
-        prompts = Box(
-            self._prompts_title,
-            self._prompt_rows,
-            id="matrix-prompts",
-            other_side=self._category_rows,
+        yield Boxes(
+            Box(self._cells_title, self._cell_rows, id="matrix-cells"),
+            Box(
+                self._prompts_title,
+                self._prompt_rows,
+                id="matrix-prompts",
+                other_side=self._category_rows,
+            ),
+            one_when_small=True,
         )
-        # A numerics' five policies with heads and legend take 11 of the 32 rows between the bars.
-        cells.styles.height, prompts.styles.height = "11fr", "21fr"
-        yield cells
-        yield prompts
+
+    @property
+    def subject(self) -> str:
+        """The suite shown."""
+        record = self.record
+        return record.started.suite_id if record is not None else "planned"
 
     # What is shown
 
@@ -266,21 +270,12 @@ class MatrixScreen(Instrument):
         bodies = tuple("   ".join(notes[:count]) for count in range(min(2, len(notes)), 0, -1))
         return VerdictLine("idle", head, bodies)
 
-    def footer(self) -> list[tuple[str, str, str]]:
+    def footer_ids(self) -> Sequence[str]:
         """Keys by importance; only what can act."""
-        names = [
-            "run",
-            "run_all",
-            "matrix_open",
-            "matrix_categories",
-            "matrix_tab",
-            "matrix_or_set",
-        ]
+        ids = ["run", "run_all", "matrix_open", "matrix_categories", "next_pane", "matrix_or_set"]
         if self.controller.is_busy:
-            names = ["pause", "escape", "matrix_open", "matrix_tab", "matrix_categories"]
-        names += ["open", "export", "report", "help"]
-        keys, can = self.ds4.keys_by_id(), self.ds4.can
-        return entries_of(names, self.controller, keys, can, self.labels())
+            ids = ["pause", "escape", "matrix_open", "next_pane", "matrix_categories"]
+        return [*ids, "open", "export", "report", "copy", "help"]
 
     def labels(self) -> dict[str, str]:
         """What the keys mean here."""
@@ -291,7 +286,7 @@ class MatrixScreen(Instrument):
             "run": "Play again" if plays else run,
             "run_all": "Run all",
             "matrix_open": "Open run",
-            "matrix_tab": "Other table",
+            "next_pane": "Other table",
             "matrix_categories": "By prompt" if self.prompts_box.flipped else "By category",
             "matrix_or_set": "Set" if self.kind == "matrix" else "Matrix",
             "open": "Prompts",
@@ -309,7 +304,7 @@ class MatrixScreen(Instrument):
             case "other_suite":
                 return self._other_kind() is not None
             case _:
-                return True
+                return super().check_action(action, parameters)
 
     def can_run(self) -> bool:
         """`r` can act: a cell or a prompt is chosen, and nothing else of a suite runs."""
@@ -376,14 +371,7 @@ class MatrixScreen(Instrument):
             if self.on_prompts:
                 self._prompt = (self._prompt + step) % len(view.prompts)
             else:
-                self.action_other_box()
-
-    def action_other_box(self) -> None:
-        """The focus to the other table."""
-        to_prompts = not self.on_prompts
-        self.set_class(to_prompts, "-prompts")
-        box = self.prompts_box if to_prompts else self.cells_box
-        self.call_after_refresh(box.focus)
+                self.choose_box(self.prompts_box)
 
     def on_descendant_focus(self) -> None:
         """The cursor is where the focus is."""
@@ -393,8 +381,7 @@ class MatrixScreen(Instrument):
     def action_by_category(self) -> None:
         """The other side of the lower table."""
         self.prompts_box.flip()
-        self.set_class(True, "-prompts")
-        self.call_after_refresh(self.prompts_box.focus)
+        self.choose_box(self.prompts_box)
         self.redraw()
 
     def _other_kind(self) -> str | None:

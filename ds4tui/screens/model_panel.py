@@ -15,6 +15,8 @@ from ds4tui.paint.model import file_rows, pair_rows
 from ds4tui.spans import Row
 from ds4tui.widgets.rows_view import RowsView
 
+LOOKS_HZ = 4
+
 
 class ModelPanel(ModalScreen[None]):
     """What is loaded, and what the run shown was started with."""
@@ -36,6 +38,7 @@ class ModelPanel(ModalScreen[None]):
     def __init__(self, controller: Controller) -> None:
         super().__init__()
         self.controller = controller
+        self._known = self._seen()
 
     def compose(self) -> ComposeResult:
         """One scrolling panel."""
@@ -47,6 +50,17 @@ class ModelPanel(ModalScreen[None]):
         panel = self.query_one("#panel")
         panel.border_title = Content("model and settings")
         panel.border_subtitle = Content("j k scroll · escape closes")
+        self.set_interval(1 / LOOKS_HZ, self.look)
+
+    def look(self) -> None:
+        """What is loaded may become known, and a run may start, while the panel is open."""
+        if self._known != self._seen():
+            self._known = self._seen()
+            self.query_one(RowsView).reload()
+
+    def _seen(self) -> tuple[object, object]:
+        record = self.controller.record
+        return self.controller.ready, record.started if record is not None else None
 
     def rows(self, width: int) -> list[Row]:
         """Files, settings of the run shown, prompt ids, machine."""

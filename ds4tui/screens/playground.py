@@ -6,7 +6,6 @@ the app's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,20 +13,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from ds4tui.chart_sides import depth_sides, ledger_sides, rate_sides
 from ds4tui.controller import Changes, Controller
-from ds4tui.figures import depths, ledger
 from ds4tui.paint import panes as pane_text
-from ds4tui.paint.pair import depth_rows, ledger_rows
-from ds4tui.paint.rates import RateData
-from ds4tui.pair import PairRecord
-from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.screens.instrument import Instrument
 from ds4tui.screens.token_popup import TokenPopup
 from ds4tui.spans import Row
 from ds4tui.status import load_steps
 from ds4tui.verdict_line import plain_only
-from ds4tui.widgets.charts import ChartBox, DepthBox, LedgerBox, RateBox
+from ds4tui.widgets.charts import SidedBox
 from ds4tui.widgets.pane_pair import PanePair
 from ds4tui.widgets.rows_view import RowsView
 from ds4tui.widgets.token_stream import TokenStream
@@ -52,7 +47,7 @@ class Playground(Instrument):
         Binding("s", "together", "Scroll both panes together, or apart", id="together"),
         Binding("w", "other_arm", "Show another arm in the right pane", id="other_arm"),
         Binding("m", "maximise", "Maximise the pane or box, or restore it", id="maximise"),
-        Binding("f", "flip", "Other side of the box", id="flip"),
+        Binding("f", "flip", "Other side of the box: table, segments, all prompts", id="flip"),
         Binding("y", "copy", "Copy what has the focus, and write it to a file", id="copy"),
         Binding("tab", "next_pane(1)", "Next pane or box", id="next_pane"),
         Binding("shift+tab", "next_pane(-1)", "Pane or box before", id="pane_before"),
@@ -87,9 +82,9 @@ class Playground(Instrument):
         yield RowsView(self._failure_rows, id="failure")
         yield PanePair(id="panes")
         with Horizontal(id="charts"):
-            yield DepthBox()
-            yield RateBox()
-            yield LedgerBox()
+            yield SidedBox("depth")
+            yield SidedBox("rates")
+            yield SidedBox("ledger", is_last=True)
 
     def sync(self, changes: Changes) -> None:
         """Show what a drain changed."""
@@ -125,10 +120,12 @@ class Playground(Instrument):
         self._draw_notes()
 
     def footer(self) -> list[tuple[str, str, str]]:
-        """The run's keys, and the way back from a maximised box."""
-        entries = super().footer()
+        """The run's keys, what the focused box can do, and the way back from a maximised one."""
+        entries, keys = super().footer(), self.ds4.keys_by_id()
+        if self.ds4.can("flip"):
+            entries.insert(0, (keys["flip"], "Other side", "flip"))
         if self.has_class("-max"):
-            entries.insert(0, (self.ds4.keys_by_id()["maximise"], "Restore", "maximise"))
+            entries.insert(0, (keys["maximise"], "Restore", "maximise"))
         return entries
 
     def _failure_rows(self, width: int) -> list[Row]:
@@ -160,43 +157,13 @@ class Playground(Instrument):
     def draw_body(self) -> None:
         """The charts."""
         record, arm = self.controller.record, self.panes.compared
-        plain = record.plain if record else None
-        data = self._rates(record) if record is not None else None
-        counted = depths(arm.tally) if arm else None
-        self._draw_pair(record)
-        self.query_one(DepthBox).show(counted)
-        self.query_one(RateBox).show(data, counted)
-        self.query_one(LedgerBox).show(
-            ledger(plain.tally, arm.tally if arm else None) if plain else None
-        )
-
-    def _draw_pair(self, record: RunRecord | None) -> None:
-        """Two arms of any runs: depths and times of both in place of one arm's."""
-        tables: list[tuple[str, Callable[[int, int], list[Row]]] | None] = [None, None]
-        if isinstance(record, PairRecord):
-            left, right = (arm.tally for arm in record.arms)
-            both = depths(left), depths(right)
-            tables = [
-                ("cycles by depth", lambda width, height: depth_rows(*both, width, height)),
-                ("ms per token", lambda width, height: ledger_rows(left, right, width, height)),
-            ]
-        self.query_one(DepthBox).show_instead(tables[0])
-        self.query_one(LedgerBox).show_instead(tables[1])
-
-    def _rates(self, record: RunRecord) -> RateData | None:
-        plain, arm = record.plain, self.panes.compared
-        if record.started is None or plain is None:
-            return None
-        done = all(each.finished for each in record.arms)
-        longest = max(len(each.ids) for each in record.arms)
-        return RateData(
-            plain_ns=plain.tally.token_ns,
-            dspark_ns=arm.tally.token_ns if arm else (),
-            plain_rate=plain.tokens_per_s,
-            dspark_rate=arm.tokens_per_s if arm else None,
-            total=longest if done else max(longest, record.started.max_tokens),
-            parting=arm.diverged.index if arm and arm.diverged else None,
-        )
+        over = self.controller.over_prompts.counts(record, arm) if record and arm else None
+        for name, sides in (
+            ("depth", depth_sides(record, arm, over)),
+            ("rates", rate_sides(record, arm)),
+            ("ledger", ledger_sides(record, arm)),
+        ):
+            self.query_one(f"#{name}", SidedBox).show(sides)
 
     # Messages
 
@@ -228,7 +195,7 @@ class Playground(Instrument):
                 return record is not None and any(each.ids for each in record.arms)
             case "flip":
                 focused = self.focused
-                return isinstance(focused, ChartBox) and focused.has_two_sides and focused.is_boxed
+                return isinstance(focused, SidedBox) and focused.has_two_sides
             case "other_arm":
                 return record is not None and len(record.arms) > 2
             case _:
@@ -324,13 +291,13 @@ class Playground(Instrument):
         self.call_after_refresh(self._redraw)
 
     def _redraw(self) -> None:
-        for box in self.query(ChartBox):
+        for box in self.query(SidedBox):
             box.repaint()
         self.draw_bars()
 
     def action_flip(self) -> None:
         """The other side of the focused box."""
-        if isinstance(self.focused, ChartBox):
+        if isinstance(self.focused, SidedBox):
             self.focused.flip()
 
     def action_next_pane(self, step: int) -> None:
@@ -346,14 +313,19 @@ class Playground(Instrument):
             self.focus_previous()
 
     def action_copy(self) -> None:
-        """Copy the focused pane's text or box, and write the same to a file."""
+        """Copy what the mouse has selected, else the focused pane's text or box; the same goes to
+        a file."""
         record, focused = self.controller.record, self.focused
         if record is None or record.started is None:
             return
         run_id = record.started.run_id
-        if isinstance(focused, ChartBox):
-            name = type(focused).__name__.removesuffix("Box").lower()
-            self.ds4.copy(focused.text(), f"{run_id}-{name}.txt", f"the {name} box")
+        selected = self.get_selected_text()
+        if selected:
+            self.ds4.copy(selected, f"{run_id}-selection.txt", "the selection")
+            self.clear_selection()
+            return
+        if isinstance(focused, SidedBox):
+            self.ds4.copy(focused.text(), f"{run_id}-{focused.id}.txt", f"the {focused.id} box")
             return
         arm = self.panes.arm_of(self.right if focused is self.right else self.left)
         if arm is not None:

@@ -15,16 +15,17 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static, TextArea
+from textual.widgets import Input, Static
 
 from ds4tui.visible import drawable_line
+from ds4tui.widgets.fields import FieldGlyphs, SafeTextArea
 from ds4tui.widgets.toggle import Toggle
 from engine.events import PromptRendered
 from engine.settings import Prompt
 from engine.text import decode_bytes
 
 
-class PromptText(TextArea):
+class PromptText(SafeTextArea):
     """The prompt: enter runs it, up on the first row goes back in history."""
 
     class Submitted(Message):
@@ -97,7 +98,7 @@ class PromptEditor(ModalScreen[Prompt | None]):
             )
             with Horizontal():
                 yield Static("system", classes="label", markup=False)
-                yield Input(self.start.system, id="system", compact=True)
+                yield Input(self.start.system, id="system", highlighter=FieldGlyphs(), compact=True)
             with Horizontal():
                 yield Toggle("chat", self.start.chat, id="chat")
                 yield Toggle("thinking", self.start.think, id="think")

@@ -11,15 +11,14 @@ from textual.binding import Binding, BindingType
 
 from ds4tui.controller import Changes, Controller
 from ds4tui.options import PromptEntry, read_set
-from ds4tui.paint import panes as pane_text
 from ds4tui.paint import sweep as painted
 from ds4tui.paint import sweep_chart
 from ds4tui.paint.bars import Shown
 from ds4tui.run_state import RunState
-from ds4tui.screens.boxed import Boxed
+from ds4tui.screens.boxed import Boxed, Boxes
 from ds4tui.screens.set_chooser import Chosen, SetChooser
 from ds4tui.spans import Row
-from ds4tui.status import entries_of, load_steps
+from ds4tui.status import PROMPTS
 from ds4tui.sweep_report import csv_text, report_text
 from ds4tui.sweep_sheet import SweepSheet
 from ds4tui.verdict_line import VerdictLine
@@ -37,15 +36,7 @@ class SweepScreen(Boxed):
     AUTO_FOCUS = "#sweep-table"
 
     DEFAULT_CSS = """
-    SweepScreen {
-        & #sweep-table { height: 16; }
-        &.-narrow #sweep-chart, &.-tiny #sweep-chart { display: none; }
-        &.-short #sweep-chart, &.-medium #sweep-chart { display: none; }
-        &.-narrow #sweep-table, &.-tiny #sweep-table { height: 1fr; }
-        &.-short #sweep-table, &.-medium #sweep-table { height: 1fr; }
-        &.-max Box { display: none; }
-        &.-max Box.-chosen { display: block; height: 1fr; }
-    }
+    SweepScreen #sweep-table { height: 16; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -54,8 +45,6 @@ class SweepScreen(Boxed):
         Binding("enter", "use", "Make this value the playground's", id="sweep_use"),
         Binding("x", "axis", "Sweep the other knob: threshold, block length", id="sweep_axis"),
         Binding("plus", "add", "Add a value beside this one", id="sweep_add", key_display="+"),
-        Binding("m", "maximise", "This box only, or both", id="sweep_maximise"),
-        Binding("y", "copy_box", "Copy the box, and write it to a file", id="sweep_copy"),
     ]
 
     def __init__(self, controller: Controller) -> None:
@@ -64,8 +53,17 @@ class SweepScreen(Boxed):
 
     def compose_body(self) -> ComposeResult:
         """Chart above, table below."""
-        yield Box(lambda: sweep_chart.title(self.sheet.table), self._chart, id="sweep-chart")
-        yield Box(self._table_title, self._rows, id="sweep-table")
+        yield Boxes(
+            Box(lambda: sweep_chart.title(self.sheet.table), self._chart, id="sweep-chart"),
+            Box(self._table_title, self._rows, id="sweep-table"),
+            one_when_small=True,
+        )
+
+    @property
+    def subject(self) -> str:
+        """The sweep, or the next one."""
+        suite = self.sheet.suite
+        return suite.started.suite_id if suite is not None else "planned"
 
     def sync(self, changes: Changes) -> None:
         """Take over a new sweep."""
@@ -85,11 +83,6 @@ class SweepScreen(Boxed):
         if self._dirty:
             self.sheet.renew()
         super().draw()
-
-    def draw_body(self) -> None:
-        """Draw both boxes."""
-        for box in self.query(Box):
-            box.repaint()
 
     def _table_title(self) -> tuple[str, str]:
         return painted.table_title(self.sheet.table, self.size.width)
@@ -112,15 +105,9 @@ class SweepScreen(Boxed):
 
     def _notes(self, width: int) -> list[Row]:
         """What an empty chart says: what failed, how far loading is, or what to press."""
-        controller, keys = self.controller, self.ds4.keys_by_id()
-        failure = self.failure
-        if failure is not None:
-            return pane_text.failure_rows(failure, keys["run"], width)
-        if controller.state is RunState.LOADING:
-            return pane_text.loading_rows(load_steps(controller), width, self.ds4.marks)
-        if self._runs_now:
+        if self._runs_now and self.failure is None:
             return [[(" the prompt is being evaluated", "dim")]]
-        return [[(f" {text}", "dim")] for text in self._hints()]
+        return self.notes(width) or [[(f" {text}", "dim")] for text in self._hints()]
 
     def _hints(self) -> Iterable[str]:
         keys = self.ds4.keys_by_id()
@@ -179,24 +166,19 @@ class SweepScreen(Boxed):
         key = self.ds4.keys_by_id()["numerics"]
         return f"{key} takes invariant: all rows alike" if self.sheet.could_be_exact else ""
 
-    def footer(self) -> list[tuple[str, str, str]]:
+    def footer_ids(self) -> Sequence[str]:
         """What can act; the knob that makes all rows alike when they are not."""
-        names = ["run", "sweep_use", "run_all", "sweep_axis", "sweep_add", "policy", "numerics"]
+        rows = "sweep_down sweep_up"
+        ids = ["run", rows, "sweep_use", "run_all", "sweep_axis", "sweep_add", "policy", "numerics"]
         if self.sheet.table.different and not self.sheet.exact:
-            names.remove("numerics")
-            names.insert(1, "numerics")
+            ids.remove("numerics")
+            ids.insert(2, "numerics")
         if self.controller.is_busy:
-            names = ["escape", "pause", "sweep_use"]
+            ids = ["escape", rows, "pause", "sweep_use"]
         if not self._can_sweep:
-            names = [name for name in names if name != "run_all"]
-        names += ["prompts", "export", "report", "open", "sweep_copy", "help"]
-        keys, can = self.ds4.keys_by_id(), self.ds4.can
-        entries = entries_of(names, self.controller, keys, can, self.labels())
-        if self.has_class("-max"):
-            entries.insert(0, (keys["sweep_maximise"], "Restore", "sweep_maximise"))
-        if can("sweep_down"):
-            entries.insert(1, (f"{keys['sweep_down']} {keys['sweep_up']}", "Row", "sweep_down"))
-        return entries
+            ids = [name for name in ids if name != "run_all"]
+        ids += ["next_pane"] if self.shows_one else []
+        return [*ids, PROMPTS, "export", "report", "open", "copy", "help"]
 
     def labels(self) -> dict[str, str]:
         """What the keys do here."""
@@ -216,8 +198,7 @@ class SweepScreen(Boxed):
             "run_all": f"All prompts x{REPEATS_OF_SET}",
             "sweep_axis": painted.SWEPT[sheet.other_axis].capitalize() + "s",
             "sweep_add": f"Add {painted.value_text(sheet.axis, sheet.next_value)}",
-            "sweep_copy": "Copy",
-            "sweep_maximise": "Maximise",
+            "sweep_up": "Row",
             "export": "Export csv",
             "report": "Report",
             "open": "Set",
@@ -236,14 +217,10 @@ class SweepScreen(Boxed):
             case "axis":
                 can = self._can_sweep and self.controller.block_size > 1
                 return can or (sheet.other_axis in sheet.seen and not self._runs_now)
-            case "maximise":
-                return self.has_class("-max") or (
-                    self.has_class("-wide") and self.has_class("-tall")
-                )
             case "add":
                 return sheet.next_value is not None and self._can_sweep
             case _:
-                return True
+                return super().check_action(action, parameters)
 
     @property
     def _can_sweep(self) -> bool:
@@ -329,13 +306,6 @@ class SweepScreen(Boxed):
             return read_set(path, self.ds4.rendering)
 
         self.app.push_screen(SetChooser(self.controller.set_name, read), chosen)
-
-    def action_copy_box(self) -> None:
-        """Copy the focused box as text."""
-        focused, suite = self.focused, self.sheet.suite
-        box = focused if isinstance(focused, Box) else self.query_one("#sweep-table", Box)
-        name = suite.started.suite_id if suite is not None else "planned"
-        self.ds4.copy(box.text(), f"{box.id}-{name}.txt", f"the {box.titles(False)[0]} box")
 
     def can_export(self) -> bool:
         """There is a sweep."""

@@ -17,6 +17,7 @@ class Box(ChartBox):
     """
 
     has_two_sides = False
+    flipped = False
     is_last = True
 
     def __init__(
@@ -32,6 +33,11 @@ class Box(ChartBox):
         self._source = source
         self._other_side = other_side
         self.has_two_sides = other_side is not None
+
+    def flip(self) -> None:
+        """Show the other side."""
+        self.flipped = not self.flipped
+        self.repaint()
 
     def titles(self, narrow: bool) -> tuple[str, str]:
         """Left and right part of the title."""

@@ -1,20 +1,14 @@
-"""The three charts: depth histogram, token rates, ledger; as a strip or as boxes.
+"""A chart as part of a strip or as a box, and one with sides to turn over.
 
-Own their display state (which side is up). The rows come from `ds4tui.paint`; the data from the
-screen. A box has a CSS border and two titles in it; in a strip the title is the first row.
+Owns the frame, the titles and which side is up; the rows come from whoever shows something. A box
+has a CSS border and two titles in it; in a strip the title is the first row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual.content import Content
 
-from ds4tui.figures import Depths, Ledger
-from ds4tui.paint import depth as depth_rows
-from ds4tui.paint import ledger as ledger_rows
-from ds4tui.paint import rates as rate_rows
-from ds4tui.paint.rates import RateData
+from ds4tui.chart_sides import Side
 from ds4tui.spans import Row, fit, spread, text_of
 from ds4tui.widgets.painted import Painted
 
@@ -24,16 +18,12 @@ class ChartBox(Painted, can_focus=True):
 
     ALLOW_MAXIMIZE = True
 
-    flipped = False
-    has_two_sides = True
     is_last = False
-    instead: tuple[str, Callable[[int, int], list[Row]]] | None = None
 
-    def show_instead(self, what: tuple[str, Callable[[int, int], list[Row]]] | None) -> None:
-        """Show other rows than its own, under another title; None shows its own again."""
-        if what is not None or self.instead is not None:
-            self.instead = what
-            self.repaint()
+    @property
+    def has_two_sides(self) -> bool:
+        """`f` can act."""
+        raise NotImplementedError
 
     def titles(self, narrow: bool) -> tuple[str, str]:
         """Left and right part of the title."""
@@ -54,8 +44,7 @@ class ChartBox(Painted, can_focus=True):
 
     def flip(self) -> None:
         """Show the other side."""
-        self.flipped = not self.flipped
-        self.repaint()
+        raise NotImplementedError
 
     def repaint(self) -> None:
         """Draw anew, titles included."""
@@ -70,7 +59,7 @@ class ChartBox(Painted, can_focus=True):
     def _title(self) -> None:
         if not self.is_boxed:
             return
-        left, right = (self.instead[0], "") if self.instead else self.titles(narrow=False)
+        left, right = self.titles(narrow=False)
         room = self.size.width - 4
         marks = self.marks
         tail = f" {right}" if right and len(left) + len(right) + 3 <= room else ""
@@ -86,16 +75,16 @@ class ChartBox(Painted, can_focus=True):
     def paint(self, width: int, height: int) -> list[Row]:
         """The box's rows, or the strip with its title and the line to its neighbour."""
         if self.is_boxed:
-            return self.instead[1](width, height) if self.instead else self.box_rows(width, height)
+            return self.box_rows(width, height)
         marks = self.marks
         edge = 0 if self.is_last else 1
         inner = width - edge
-        left, right = (self.instead[0], "") if self.instead else self.titles(narrow=True)
+        left, right = self.titles(narrow=True)
         head: Row = [(f"{marks.horizontal} ", "frame"), (left, self._title_role()), (" ", "")]
         tail: Row = [(f" {right}", "strong")] if right else []
         title = spread(head, tail, inner, marks.horizontal, "frame")
         rows = [[*title, (marks.tee_down, "frame")] if edge else title]
-        inside = self.instead[1](inner, height - 1) if self.instead else self.strip_rows(inner)
+        inside = self.strip_rows(inner)
         for row in inside[: height - 1]:
             rows.append([*fit(row, inner), (marks.vertical, "frame")] if edge else fit(row, inner))
         while len(rows) < height:
@@ -120,84 +109,68 @@ class ChartBox(Painted, can_focus=True):
         return f"{left}  {right}\n{body}\n"
 
 
-class DepthBox(ChartBox):
-    """Cycles by depth; the other side is the proposed x accepted table."""
+class SidedBox(ChartBox):
+    """A chart with sides, one of which is up.
 
-    depths: Depths | None = None
+    Args:
+        name: what a copy of it is called.
+    """
 
-    def show(self, depths: Depths | None) -> None:
-        """Draw other numbers."""
-        if depths != self.depths:
-            self.depths = depths
+    def __init__(self, name: str, *, is_last: bool = False) -> None:
+        super().__init__(id=name)
+        self.is_last = is_last
+        self.sides: list[Side] = []
+        self._chosen = ""
+
+    def show(self, sides: list[Side]) -> None:
+        """Take other sides; the one of the same name stays up."""
+        if sides != self.sides:
+            self.sides = sides
+            self.repaint()
+
+    @property
+    def has_two_sides(self) -> bool:
+        """There is another side to turn up here."""
+        return len(self._shown) > 1
+
+    @property
+    def _shown(self) -> list[Side]:
+        """The sides that can be drawn at this size."""
+        return [side for side in self.sides if self.is_boxed or side.strip is not None]
+
+    @property
+    def _at(self) -> int:
+        names = [side.name for side in self._shown]
+        return names.index(self._chosen) if self._chosen in names else 0
+
+    @property
+    def side(self) -> Side | None:
+        """The side that is up: the chosen one while there is one of its name, else the first."""
+        shown = self._shown
+        return shown[self._at] if shown else None
+
+    def flip(self) -> None:
+        """Turn up the next side."""
+        shown = self._shown
+        if shown:
+            at = (self._at + 1) % len(shown)
+            self._chosen = shown[at].name if at else ""
             self.repaint()
 
     def titles(self, narrow: bool) -> tuple[str, str]:
-        """Says so when lengths vary, since then the depths alone are incomplete."""
-        return depth_rows.title(self.depths, narrow, self.flipped and not narrow)
+        """The side's own, with its number where there are several."""
+        if self.side is None:
+            return "", ""
+        left, right = self.side.narrow if narrow else self.side.wide
+        sides = len(self._shown)
+        counted = not narrow and sides > (1 if not right else 2)
+        return left, f"{right}  {self._at + 1}/{sides}".strip() if counted else right
 
     def strip_rows(self, width: int) -> list[Row]:
-        """Bars, counts, depths."""
-        return depth_rows.strip(self.depths, width, self.marks) if self.depths else []
+        """Rows of the strip form, without title."""
+        side = self.side
+        return side.strip(width, self.marks) if side is not None and side.strip is not None else []
 
     def box_rows(self, width: int, height: int) -> list[Row]:
-        """The histogram with acceptance by position, or the table."""
-        if self.depths is None:
-            return []
-        if self.flipped:
-            return depth_rows.table(self.depths, width, height)
-        return depth_rows.box(self.depths, width, height, self.marks)
-
-
-class RateBox(ChartBox):
-    """Tokens per second over the token index; the other side is the race."""
-
-    data: RateData | None = None
-    depths: Depths | None = None
-
-    def show(self, data: RateData | None, depths: Depths | None) -> None:
-        """Draw other numbers."""
-        self.data, self.depths = data, depths
-        self.repaint()
-
-    def titles(self, narrow: bool) -> tuple[str, str]:
-        """Which side is up."""
-        return rate_rows.title(narrow, self.flipped and not narrow)
-
-    def strip_rows(self, width: int) -> list[Row]:
-        """Two lines of blocks and the acceptance."""
-        if self.data is None:
-            return []
-        return rate_rows.strip(self.data, self.depths, width, self.marks)
-
-    def box_rows(self, width: int, height: int) -> list[Row]:
-        """A scatter or the race."""
-        if self.data is None:
-            return []
-        draw = rate_rows.race if self.flipped else rate_rows.box
-        return draw(self.data, width, height, self.marks)
-
-
-class LedgerBox(ChartBox):
-    """Engine milliseconds per token by kind, and what was saved."""
-
-    has_two_sides = False
-    is_last = True
-    ledger: Ledger | None = None
-
-    def show(self, ledger: Ledger | None) -> None:
-        """Draw other numbers."""
-        if ledger != self.ledger:
-            self.ledger = ledger
-            self.repaint()
-
-    def titles(self, narrow: bool) -> tuple[str, str]:
-        """One title."""
-        return ledger_rows.title(narrow), ""
-
-    def strip_rows(self, width: int) -> list[Row]:
-        """Totals and kinds."""
-        return ledger_rows.strip(self.ledger, width, self.marks) if self.ledger else []
-
-    def box_rows(self, width: int, height: int) -> list[Row]:
-        """The table and the terms."""
-        return ledger_rows.box(self.ledger, width, self.marks) if self.ledger else []
+        """Rows of the box form."""
+        return self.side.box(width, height, self.marks) if self.side is not None else []

@@ -28,6 +28,7 @@ from engine.text import decode_bytes
 BORDER_CELLS = 4
 """Cells of a border that a title leaves free inside the corners."""
 NAMES = ("plain", "DSpark")
+"""Of panes without a run."""
 
 
 class PanePair(Horizontal):
@@ -175,24 +176,27 @@ class PanePair(Horizontal):
             self._user_moved = True
             if self.together:
                 self.other(event.pane).scroll_as(event.pane)
-        self.post_message(self.Moved())
+        if event.by_user or not event.pane.follows:
+            # A pane that follows the end moves with every row; its borders are drawn with the rest.
+            self.post_message(self.Moved())
 
     # Borders and notes
 
     def draw_titles(self, one_at_a_time: bool) -> None:
         """Arm, hash, rate, count and speed-up in the borders."""
         marks = self.marks
+        names = self.record.names if self.record is not None else NAMES
         for at, pane in enumerate(self.both):
             width = max(0, pane.size.width - BORDER_CELLS)
             arm = self.arm_of(pane)
-            top: Row = [(NAMES[at], "strong")]
+            top: Row = [(names[at], "strong")]
             bottom: Row = []
             if arm is not None and self.record is not None:
                 top = text.top_title(arm, width, marks)
                 foot = text.PaneFoot(pane.unseen, pane.follows, pane.cursor)
                 bottom = text.bottom_title(self.record, arm, foot, width, marks)
             if one_at_a_time:
-                top = text.tabs(NAMES, at, arm, width, marks)
+                top = text.tabs(names, at, arm, width, marks)
             focus = " reverse" if pane.has_focus else ""
             pane.titled(self._content(top, focus), self._content(bottom))
 

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from ds4tui.packed import PackedList
 from engine.events import Source
 
 TEXT, REJECTED = 0, 1
+TOKENS_PAGE, ROWS_PAGE = 1024, 64
+"""Tokens, and rows of about ten tokens, that are packed together once they are far from the end."""
 
 Piece = tuple[int, str, int]
 """Token index, the part of its text on this row, and `TEXT` or `REJECTED`. A piece without text
@@ -53,15 +56,13 @@ class TokenLines:
     """
 
     def __init__(self, width: int = 80, show_rejected: bool = False) -> None:
-        self.tokens: list[Token] = []
-        self.lines: list[list[Piece]] = [[]]
-        self.starts: list[int] = [0]
+        self.tokens: PackedList[Token] = PackedList(TOKENS_PAGE)
+        self.lines: PackedList[list[Piece]] = PackedList(ROWS_PAGE)
+        self.starts: list[int] = []
         self.width = max(1, width)
         self.show_rejected = show_rejected
         self.ink: dict[int, str] = {}
-        self._cells = 0
-        self._word_at: int | None = None
-        self._hard = True
+        self._reset_rows()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -149,11 +150,53 @@ class TokenLines:
         """What a row shows."""
         return "".join(text for _, text, _ in self.lines[row])
 
+    def between(self, start: tuple[int, int] | None, end: tuple[int, int] | None) -> str:
+        """The tokens' own text between two places: spaces that a row's edge swallowed are in it,
+        line breaks of the wrapping and rejected drafts are not.
+
+        Args:
+            start, end: (row, character of the row), None = from the first or to the last one.
+        """
+        first, head = (0, 0) if start is None else self._source_of(*start)
+        last, tail = (len(self), 0) if end is None else self._source_of(*end)
+        if first == last:
+            return self.tokens[first].text[head:tail] if first < len(self) else ""
+        middle = self.text(first + 1, last)
+        rest = self.tokens[last].text[:tail] if last < len(self) else ""
+        return self.tokens[first].text[head:] + middle + rest
+
+    def _source_of(self, row: int, column: int) -> tuple[int, int]:
+        """(token, character of its text) at a character of a row; behind its last one beyond it."""
+        if row >= len(self.lines):
+            return len(self), 0
+        found = (self.starts[row], 0)
+        for piece, (index, text, flag) in enumerate(self.lines[row]):
+            if flag == TEXT and text:
+                at = self._offset_of(row, piece)
+                found = index, at + min(column, len(text))
+            if column < len(text):
+                break
+            column -= len(text)
+        return found
+
+    def _offset_of(self, row: int, piece: int) -> int:
+        """Where a piece begins in its token's text: its pieces are in order, some spaces lack."""
+        index = self.lines[row][piece][0]
+        whole, at = self.tokens[index].text, 0
+        for each in range(self.rows_of(index)[0], row + 1):
+            for number, (owner, text, flag) in enumerate(self.lines[each]):
+                if (each, number) == (row, piece):
+                    return max(at, whole.find(text, at))
+                if owner == index and flag == TEXT:
+                    at = max(at, whole.find(text, at)) + len(text)
+        return at
+
     def _reset_rows(self) -> None:
-        self.lines = [[]]
+        self.lines.clear()
+        self.lines.append([])
         self.starts = [0]
         self._cells = 0
-        self._word_at = None
+        self._word_at: int | None = None
         self._hard = True
 
     def _put(self, index: int, token: Token) -> None:

@@ -28,6 +28,8 @@ from ds4tui.widgets.token_lines import REJECTED, Token, TokenLines, runs
 
 GUTTER = 2
 """Cells left of the text: a mark and a space."""
+SPARE_ROWS = 256
+"""Rows that the room for them grows by."""
 
 
 class TokenStream(ScrollView, can_focus=True):
@@ -277,8 +279,15 @@ class TokenStream(ScrollView, can_focus=True):
         """Scrolls although it has no scrollbar: its rows reach from border to border."""
         return True
 
+    @property
+    def max_scroll_y(self) -> int:
+        """The first row on the screen when the last one is at its bottom."""
+        return max(0, len(self.lines.lines) - self.size.height)
+
     def _measure(self) -> None:
-        self.virtual_size = Size(self.size.width, len(self.lines.lines))
+        """Make room for the rows, and for some more: every other size lays out the whole screen."""
+        rows = -(-len(self.lines.lines) // SPARE_ROWS) * SPARE_ROWS
+        self.virtual_size = Size(self.size.width, rows)
 
     def _at_end(self) -> bool:
         return self.scroll_offset.y >= self.max_scroll_y
@@ -341,9 +350,9 @@ class TokenStream(ScrollView, can_focus=True):
         self._redraw()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Text under the mouse's selection, as drawn."""
-        rows = "\n".join(self.lines.row_text(row) for row in range(len(self.lines.lines)))
-        return selection.extract(rows), "\n"
+        """The tokens' text under the mouse's selection."""
+        start, end = (place and (place.y, place.x) for place in selection)
+        return self.lines.between(start, end), "\n"
 
     def render_line(self, y: int) -> Strip:
         """Row `y` of the screen."""

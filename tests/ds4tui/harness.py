@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from textual.pilot import Pilot
 
@@ -10,6 +10,7 @@ from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
 from ds4tui.controller import Choices, Controller
 from ds4tui.options import PromptEntry
+from ds4tui.run_record import RunRecord
 from engine.events import EngineReady, Event, FileInfo
 from engine.process import Command, Run
 from engine.settings import Prompt, Settings
@@ -24,6 +25,14 @@ PROMPTS = tuple(
     PromptEntry(str(n), "open", Prompt(text))
     for n, text in enumerate((streams.PROMPT, "What is a mutex?", "Explain quicksort."))
 )
+
+
+def record_of(events: Iterable[Event]) -> RunRecord:
+    """The run that some events tell."""
+    record = RunRecord()
+    for event in events:
+        record.feed(event)
+    return record
 
 
 class FakeLink:

@@ -21,9 +21,11 @@ from engine.events import (
     FileInfo,
     FirstDrift,
     LoadProgress,
+    Notice,
     RunFailed,
     RunFinished,
     RunStarted,
+    SettingsChanged,
     Source,
     StateDrift,
     TimeSplit,
@@ -107,6 +109,8 @@ CYCLES = {
 }
 VERIFY_MS = (2.49, 3.10, 3.60, 4.10, 4.60, 5.10)
 LAYER_KINDS = (0, 0, 4, 128, 4, 128, 4, 128)
+FULL_SIZE = (0, 0, *(4, 128) * 20, 4)
+"""Layers of the target that the embedded one is a small likeness of: 43."""
 
 _WORDS = re.compile(r"\n+| ?[A-Za-z]+| ?[^A-Za-z\s]")
 
@@ -152,6 +156,7 @@ class Script:
     no_drafts: bool = False
     logic_error: bool = False
     large_gaps: bool = False
+    layer_kinds: Sequence[int] = LAYER_KINDS
 
 
 def load_steps() -> list[Event]:
@@ -171,10 +176,10 @@ def _file(role: str, architecture: str, parameters: int) -> FileInfo:
     return FileInfo(role, f"{role}.gguf", digest, parameters, architecture, "tiny", parameters, ())
 
 
-def tensor_names() -> list[tuple[int, str]]:
+def tensor_names(layer_kinds: Sequence[int] = LAYER_KINDS) -> list[tuple[int, str]]:
     """(layer, tensor) of everything whose live bits are compared, logits last."""
     names: list[tuple[int, str]] = []
-    for layer, ratio in enumerate(LAYER_KINDS):
+    for layer, ratio in enumerate(layer_kinds):
         names.append((layer, "raw"))
         if ratio:
             names += [(layer, "comp"), (layer, "frontier_kv"), (layer, "frontier_score")]
@@ -324,7 +329,7 @@ class _Run:
             noise_id=8,
             window=128,
             eos_id=1,
-            layer_kinds=LAYER_KINDS,
+            layer_kinds=tuple(script.layer_kinds),
         )
 
     def commit(
@@ -365,7 +370,9 @@ class _Run:
         sources: list[Source] = ["draft"] * accepted + ["bonus"]
         confidences = tuple(0.99 - 0.005 * n for n in range(proposed))
         clip = "" if proposed == 5 else "confidence"
-        if clip:
+        if script.policy == "strict":
+            clip, confidences = "strict", ()
+        elif clip:
             confidences = (*confidences, 0.41)
         named = self.vocabulary.unsent(drafts)
         if named:
@@ -404,7 +411,7 @@ class _Run:
                 name,
                 3.1e-5 * (1 + layer) if drifting and layer >= 2 and "kv" in name else None,
             )
-            for layer, name in tensor_names()
+            for layer, name in tensor_names(self.script.layer_kinds)
         )
         position = len(PROMPT_IDS) + evaluated
         return StateDrift(*self.head(1), evaluated, position, tensors)
@@ -438,6 +445,62 @@ def identical_run() -> list[Event]:
     return run(
         Script(run_id="run-2", policy="prefix", numerics="invariant", diverges=False, drifts=False)
     )
+
+
+def mixed_run(*turns: tuple[int, tuple[tuple[str, str], ...]]) -> list[Event]:
+    """400 equal ids under `direct`; from the first cycle at or after an index a knob is turned.
+
+    Args:
+        turns: (index, settings); none = `replay` from #120 on.
+    """
+    waiting = list(turns or ((120, (("commit", "replay"),)),))
+    events: list[Event] = []
+    for event in run(Script(run_id="run-5", diverges=False, drifts=False)):
+        if waiting and isinstance(event, CycleFinished) and event.index >= waiting[0][0]:
+            changed = waiting.pop(0)[1]
+            events.append(SettingsChanged(event.run_id, 1, event.t_ns, event.cycle, changed))
+        events.append(event)
+    return events
+
+
+def plain_run() -> list[Event]:
+    """A run without a DSpark arm, and the engine's word on why."""
+    events: list[Event] = []
+    for event in diverged_run():
+        if isinstance(event, RunStarted):
+            event = replace(event, arms=event.arms[:1])
+            events += [event, Notice(event.run_id, -1, 0, "info", "No drafter was given.")]
+        elif event.arm < 1:
+            events.append(event)
+    return events
+
+
+def strict_run() -> list[Event]:
+    """The control that drafts nothing."""
+    return run(
+        Script(run_id="run-6", policy="strict", diverges=False, drifts=False, no_drafts=True)
+    )
+
+
+def long_run(tokens: int, layer_kinds: Sequence[int] = LAYER_KINDS) -> list[Event]:
+    """Equal ids and drifting states over many tokens: the scripted run's cycles again and again."""
+    events = run(Script(run_id="run-7", diverges=False, layer_kinds=layer_kinds))
+    body = [event for event in events if isinstance(event, TokensCommitted) and event.index]
+    body += [event for event in events if isinstance(event, CycleFinished | StateDrift)]
+    head = [event for event in events if event.arm < 0 and not isinstance(event, RunFinished)]
+    head += [event for event in events if isinstance(event, TokensCommitted) and not event.index]
+    rounds, last = -(-(tokens - 1) // (TOKENS - 1)), events[-3:]
+    cycles = sum(isinstance(event, CycleFinished) for event in events)
+    body.sort(key=lambda event: event.t_ns)
+    out = [replace(e, max_tokens=tokens) if isinstance(e, RunStarted) else e for e in head]
+    for n in range(rounds):
+        shift = n * (TOKENS - 1)
+        for event in body:
+            moved = replace(event, index=event.index + shift, position=event.position + shift)
+            if isinstance(moved, CycleFinished):
+                moved = replace(moved, cycle=moved.cycle + n * cycles)
+            out.append(moved)
+    return [*out, *last]
 
 
 def failed_run() -> list[Event]:

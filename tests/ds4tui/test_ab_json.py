@@ -200,6 +200,7 @@ def test_several_prompts_are_summed_up(
     assert code == 1
     assert found["schema"] == "ds4tui.ab-set/1"
     assert found["summary"] == {"identical": 4, "diverged": 1, "withheld": 0}
+    assert found["complete"] is True
     shown = capsys.readouterr().out
     assert "4 identical, 1 diverged" in shown
     parted = found["runs"][-1]["first_divergence"]
@@ -278,9 +279,13 @@ def test_the_set_so_far_is_written_when_a_later_prompt_fails(
     loaded.append(identical())
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("abcdefghij\n" + "x" * 5000 + "\n")
-    code, found = ab(tmp_path, "--prompts", str(prompts), "-n", "10", prompt=False)
+    report = tmp_path / "r.md"
+    words = ["--prompts", str(prompts), "-n", "10", "--report", str(report)]
+    code, found = ab(tmp_path, *words, prompt=False)
     assert code == 2
     assert len(found["runs"]) == 1
+    assert found["complete"] is False
+    assert "1 identical, 0 diverged (1 not finished)" in report.read_text()
     assert "the context holds 4096" in capsys.readouterr().err
 
 
@@ -292,3 +297,86 @@ def test_a_trace_holds_every_event(loaded: list[Engine], tmp_path: Path) -> None
     trace = tmp_path / "run.jsonl"
     ab(tmp_path, "--trace", str(trace), "-n", "20")
     assert isinstance(read_trace(str(trace))[-1], RunFinished)
+
+
+def test_an_empty_recording_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = tmp_path / "ids.json"
+    for text in ("[]", '{"ids": []}', '{"arms": [{"ids": []}]}'):
+        recorded.write_text(text)
+        code, _ = ab(tmp_path, "--against", str(recorded))
+        assert code == 2
+        assert "an empty list of ids, which compares nothing" in capsys.readouterr().err
+
+
+def test_a_short_recording_is_judged_by_the_ids_compared(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The near-tie that plain meets later proves nothing about it."""
+
+    class OneNearTie(ScriptedModel):
+        def _row(self, state, path):  # type: ignore[no-untyped-def]
+            row = super()._row(state, path) + 20
+            if state.position == LENGTH + 20:
+                row[3] = row.max() - 0.02
+            return row
+
+    script = path_script(IDS, LENGTH)
+    loaded.append(engine(OneNearTie(script), ScriptedDrafter(continuation(script))))
+    recorded = tmp_path / "ids.json"
+    recorded.write_text(json.dumps(IDS[:12]))
+    code, found = ab(tmp_path, "--against", str(recorded), "-n", "30")
+    assert code == 0
+    plain, _, arm = found["arms"]
+    assert plain["smallest_margin"]["index"] == 20
+    assert (arm["compared"], arm["identical_kind"]) == (12, "cannot-show")
+    assert arm["compared_margin"]["index"] < 12
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the first 12 are compared" in shown
+    assert "recorded ids.json: identical ids; no top-2 gap under 1 logit was met" in shown
+
+
+def test_every_drafter_is_named_with_its_hash(loaded: list[Engine], tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from engine.events import FileInfo
+
+    script = path_script(IDS, LENGTH)
+    exact = continuation(script)
+    made = engine(ScriptedModel(script), ScriptedDrafter(exact), ScriptedDrafter(exact))
+    files = [FileInfo("target", "scripted.gguf", "aa", 1, "deepseek4", "", 1, ())]
+    for name, digest in (("drafter.gguf", "bb"), ("drafter1.gguf", "cc")):
+        files.append(FileInfo("drafter", name, digest, 1, "deepseek4-dspark", "", 1, ()))
+    made._parts = replace(made._parts, files=tuple(files))
+    loaded.append(made)
+    report = tmp_path / "r.md"
+    arms = ["--arm", "mtp=drafter.gguf", "--arm", "mtp=drafter1.gguf"]
+    _, found = ab(tmp_path, *arms, "-n", "20", "--report", str(report))
+    assert found["drafter"]["sha256"] == "bb"
+    named = {file["path"]: file["sha256"] for file in found["drafters"]}
+    assert [named[arm["drafter"]] for arm in found["arms"][1:]] == ["bb", "cc"]
+    assert "sha256 bb" in report.read_text()
+    assert "sha256 cc" in report.read_text()
+
+
+def test_a_command_that_fails_leaves_no_trace_in_its_way(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "new.jsonl"
+    loaded.append(identical())
+    words = ["ab", *FILES, "--trace", str(trace), "-n", "20", "-p"]
+    assert cli.main([*words, "x" * 5000]) == 2
+    assert "the context holds" in capsys.readouterr().err
+    assert not trace.exists()
+    assert cli.main([*words, PROMPT]) == 0
+    assert cli.main([*words, PROMPT]) == 2
+    assert "overwrites nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ab", "matrix"])
+def test_a_model_that_is_missing_leaves_no_trace_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    trace = tmp_path / "new.jsonl"
+    assert cli.main([command, *FILES, "-p", PROMPT, "--trace", str(trace)]) == 2
+    assert "scripted.gguf" in capsys.readouterr().err
+    assert not trace.exists()

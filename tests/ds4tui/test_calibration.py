@@ -7,7 +7,6 @@ import pytest
 from ds4tui.calibration import calibration, gated_cycles, samples_of
 from ds4tui.run_record import ArmRecord
 from engine.events import ArmInfo, CycleFinished, SettingsChanged, TimeSplit
-from engine.stats import ArmTally
 
 
 def cycle(
@@ -25,8 +24,8 @@ def arm(
     changes: tuple[SettingsChanged, ...] = (),
 ) -> ArmRecord:
     info = ArmInfo("a", "arm", "dspark", "split", commit, gate, None)
-    found = ArmRecord(info, ArmTally(5))
-    found.tally.cycles.extend(cycles)
+    found = ArmRecord.of(info, 5)
+    found.cycles.extend(cycles)
     found.changes.extend(changes)
     return found
 

@@ -85,6 +85,17 @@ def test_a_mistake_is_one_sentence(
         (("ab", *FILES, "-p", "x", "--against", "none.json"), "none.json does not exist"),
         (("ab", *FILES, "-p", "x", "--arm", "speed=1"), "KEY=VALUE"),
         (("ab", *FILES, "-p", "x", "--prompts", "set.txt"), "exclude each other"),
+        (
+            ("ab", *FILES, "--dspark-confidence", "0", "--dspark-confidence", "0.9"),
+            "given twice, 0 and 0.9; only ds4tui matrix takes several",
+        ),
+        (("--dspark-confidence", "0", "--dspark-confidence", "0"), "given twice"),
+        (("ab", "-m", "t.gguf", "--mtp", "", "-p", "x"), "--mtp is empty; expected a file's name"),
+        (("ab", "-m", "", "-p", "x"), "-m is empty; expected a file's name"),
+        (("ab", *FILES, "-p", "x", "--arm", "mtp="), "--arm mtp is empty; expected a drafter's"),
+        (("ab", *FILES, "-p", "x", "--json", "same", "--report", "same"), "both name same"),
+        (("matrix", *FILES, "-p", "x", "--json", "-", "--report", "-"), "both name -"),
+        (("ab", *FILES, "-p", "x", "--trace", "-"), "cannot go to standard output"),
         (("ab", *FILES, "--prompts", "none.txt"), "none.txt does not exist"),
         (("export", "-m", "none.gguf", "--out", "x"), "none.gguf"),
         (("replay",), "required: TRACE"),
@@ -299,6 +310,8 @@ def test_config_path_and_show(
     shown = capsys.readouterr().out
     assert 'theme = "light"' in shown
     assert 'run = "R"' in shown
+    path.write_text('[keys]\nrum = "R"\n')
+    assert 'binds "rum", which is no action' in refused(capsys, "config", "show")
 
 
 def test_export_says_what_it_wrote(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

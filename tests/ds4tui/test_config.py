@@ -18,7 +18,8 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 def test_nothing_there_gives_the_defaults(tmp_path: Path) -> None:
-    assert load_config(environment={}, given=None) is not None
+    for environment in ({}, {"DS4TUI_CONFIG": "", "DS4TUI_THEME": ""}):
+        assert load_config(environment=environment, given=None) is not None
     with pytest.raises(Ds4Error, match="does not exist"):
         load_config(str(tmp_path / "none.toml"), environment={})
     with pytest.raises(Ds4Error, match="does not exist"):
@@ -45,6 +46,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         ("fps = true", "fps is True; expected a whole number"),
         ("keys = 3", "keys is 3; expected a table"),
         ("[keys]\nrun = 3", "keys.run is 3; expected a key's name"),
+        ('[keys]\nrun = ""', "keys.run is ''; expected a key's name"),
         ("theme =", "is no TOML"),
     ],
 )
@@ -57,6 +59,12 @@ def test_a_mistake_in_the_environment_names_the_variable(tmp_path: Path) -> None
     path = written(tmp_path, "")
     with pytest.raises(Ds4Error, match="DS4TUI_FPS is x; expected a whole number"):
         load_config(path, environment={"DS4TUI_FPS": "x"})
+    with pytest.raises(Ds4Error, match="DS4TUI_FPS is 0; expected 1 to 60"):
+        load_config(path, environment={"DS4TUI_FPS": "0"})
+    with pytest.raises(Ds4Error, match="DS4TUI_THEME is pink; expected dark, light, contrast"):
+        load_config(path, environment={"DS4TUI_THEME": "pink"})
+    with pytest.raises(Ds4Error, match="DS4TUI_ANIMATION is much; expected none, basic, full"):
+        load_config(path, environment={"DS4TUI_ANIMATION": "much"})
 
 
 def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ds4tui.controller import NO_CHOICES, Controller
+from ds4tui.marks import UNICODE
+from ds4tui.paint.bars import prompt_row
 from ds4tui.run_state import RunState
+from ds4tui.spans import text_of
 from ds4tui.status import footer_entries, prompt_text, shown_settings, state_text
 from engine.errors import Ds4Error
 from engine.events import (
@@ -210,6 +213,17 @@ def test_a_plain_run_has_no_knobs() -> None:
         assert not controller.can_turn(knob)
         controller.turn(knob, 1)
     assert controller.wanted is None
+
+
+def test_strict_has_no_threshold_and_no_block() -> None:
+    controller, _ = started(streams.run(streams.Script(policy="strict", diverges=False)))
+    controller.drain()
+    shown = shown_settings(controller, "")
+    assert shown.policy[0] == "strict"
+    assert (shown.confidence[0], shown.block[0]) == (None, None)
+    row = text_of(prompt_row("a prompt", shown, 120, False, UNICODE))
+    assert "conf" not in row
+    assert "block" not in row
 
 
 def test_prompts_of_the_set() -> None:

@@ -9,21 +9,16 @@ import pytest
 from ds4tui import cycle_data as data
 from ds4tui.marks import ASCII, UNICODE, Marks
 from ds4tui.paint import cycle as paint
+from ds4tui.paint import cycle_beside as beside
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.screens.cycle import CycleScreen
 from ds4tui.screens.token_popup import TokenPopup
 from ds4tui.spans import text_of, width_of
-from engine.events import CycleFinished, Event, SettingsChanged, TokenText
+from ds4tui.widgets.box import Box
+from engine.events import CycleFinished, SettingsChanged, TokenText
 from tests.ds4tui import streams
-from tests.ds4tui.harness import make_app, make_controller, settle
-
-
-def record_of(events: list[Event]) -> RunRecord:
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
+from tests.ds4tui.harness import make_app, make_controller, record_of, settle
 
 
 @pytest.fixture
@@ -128,8 +123,8 @@ def test_painted_rows_fit(record: RunRecord, size: tuple[int, int], marks: Marks
     width, height = size
     painted = [
         *paint.cycle_rows(record, arm, cycle, 163, width, height, marks),
-        *paint.top_rows(record, arm, cycle, 163, max(22, width)),
-        *paint.text_rows(record, arm, cycle, 163, width, marks),
+        *beside.top_rows(record, arm, 163, max(22, width), marks),
+        *beside.text_rows(record, arm, cycle, 163, width, marks),
     ]
     assert all(width_of(row) <= max(22, width) for row in painted)
     assert not any("\x1b" in text_of(row) for row in painted)
@@ -188,3 +183,46 @@ async def test_without_a_run_it_says_what_to_press() -> None:
         assert isinstance(screen, CycleScreen)
         assert "No run yet. r runs the prompt" in text_of(screen._rows(78, 12)[0])
         assert not screen.check_action("cycle", (1,))
+
+
+async def test_nothing_of_a_cycle_is_lost_in_a_small_terminal() -> None:
+    app = make_app(make_controller(streams.diverged_run()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: app.controller.state is RunState.DONE)
+        await pilot.press("d", "2")
+        await settle(pilot)
+        screen = app.instrument
+        assert isinstance(screen, CycleScreen)
+        box = screen.query_one("#cycle-box", Box)
+        assert "3 more below, m shows all" in box.text()
+        assert "cycle 61 of 147" in box.titles(False)[0]
+        seen = box.text()
+        await pilot.press("pagedown")
+        await settle(pilot)
+        assert "drafter context: positions" in box.text()
+        assert "3 more above" in box.text()
+        await pilot.press("m")
+        await settle(pilot)
+        whole = box.text()
+        assert "more" not in whole
+        for words in ("0  server", "4  and", "accepted/proposed 3/4", "drafter context"):
+            assert words in whole
+        assert all(line in whole for line in seen.splitlines()[1:7])
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.instrument is screen
+        assert not screen.has_class("-max")
+
+
+def test_the_outcome_of_the_chosen_row_is_said_in_full(record: RunRecord) -> None:
+    arm, cycle = parting_cycle(record)
+    rows = [text_of(row) for row in paint.cycle_rows(record, arm, cycle, 164, 60, 30, UNICODE)]
+    assert any(row.endswith("…") for row in rows)
+    assert 'row 3: rejected; bonus ","' in rows
+
+
+def test_long_blocks_are_counted_in_the_list(record: RunRecord) -> None:
+    _, cycle = parting_cycle(record)
+    assert paint.drafts_glyphs(cycle, UNICODE) == "▪▪▪\u00d7"
+    long = replace(cycle, proposed=15, accepted=11, recheck_cut=1)
+    assert paint.drafts_glyphs(long, UNICODE) == "11▪1o3\u00d7"

@@ -9,13 +9,13 @@ import pytest
 from ds4tui.drift_data import EQUAL, DriftTrack, Scale, scale_of
 from ds4tui.marks import ASCII, UNICODE, Marks
 from ds4tui.paint import drift as paint
-from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.screens.drift import DriftScreen
 from ds4tui.spans import text_of, width_of
-from engine.events import Event, StateDrift
+from ds4tui.widgets.box import Box
+from engine.events import StateDrift
 from tests.ds4tui import streams
-from tests.ds4tui.harness import make_app, make_controller, settle
+from tests.ds4tui.harness import make_app, make_controller, record_of, settle
 
 
 def track_of(*samples: tuple[int, float | None, float | None]) -> DriftTrack:
@@ -24,13 +24,6 @@ def track_of(*samples: tuple[int, float | None, float | None]) -> DriftTrack:
         tensors = ((0, "raw", raw), (1, "raw", deeper), (-1, "logits", None))
         track.feed(StateDrift("r", 1, 0, index, index + 9, tensors))
     return track
-
-
-def record_of(events: list[Event]) -> RunRecord:
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
 
 
 def test_a_column_shows_its_largest_and_the_last_value_stays() -> None:
@@ -67,15 +60,16 @@ def test_rows_fit_and_equal_is_never_blank(size: tuple[int, int], marks: Marks) 
     record = record_of(streams.diverged_run())
     arm = record.arms[1]
     for group in ("kinds", "layers", "all"):
-        rows = paint.rows(record, arm, group, 0, *size, marks)
+        rows = paint.rows(record, arm, paint.DriftView(group, 0, *size), marks)
+        assert len(rows) <= size[1]
         assert all(width_of(row) <= size[0] for row in rows)
-    rows = paint.rows(record, arm, "kinds", 0, 78, 18, UNICODE)
+    rows = paint.rows(record, arm, paint.DriftView("kinds", 0, 78, 18), UNICODE)
     assert " " not in text_of(rows[1][2:3])
     assert set(text_of(rows[1][2:3])) == {"·"}
-    text = "\n".join(map(text_of, rows))
-    assert "#3  L2 frontier_kv" in text
+    text = " ".join(" ".join(map(text_of, rows)).split())
+    assert "#3, L2 frontier_kv, 9.3e-5 and 8 tensors more" in text
     assert "160 tokens before the ids part" in text
-    assert "after #163" in text
+    assert "after it other ids" in text
 
 
 async def test_keys_move_the_run_s_cursor_and_open_its_cycle() -> None:
@@ -92,7 +86,7 @@ async def test_keys_move_the_run_s_cursor_and_open_its_cycle() -> None:
         assert record.cursor == record.arms[1].drift.boundaries[1]
         screen = app.instrument
         assert isinstance(screen, DriftScreen)
-        assert screen.group == "layers"
+        assert screen.group == "all"
         await pilot.press("D", "enter")
         await settle(pilot)
         assert app.instrument.KEY == "2"
@@ -111,3 +105,49 @@ async def test_without_a_comparison_it_says_why() -> None:
         screen = app.instrument
         assert isinstance(screen, DriftScreen)
         assert "No comparison" in text_of(screen._rows(60, 10)[0])
+
+
+def test_rows_grow_with_each_comparison() -> None:
+    track = track_of((2, None, 0.5))
+    raw = track.rows("kinds")[0]
+    assert (list(raw.values), raw.first(), raw.largest()) == ([0.5], 2, 0.5)
+    more = track_of((2, None, 0.5), (5, 0.75, None), (6, None, None))
+    track.feed(
+        StateDrift("r", 1, 0, 5, 14, ((0, "raw", 0.75), (1, "raw", None), (-1, "logits", 1.0)))
+    )
+    track.feed(
+        StateDrift("r", 1, 0, 6, 15, ((0, "raw", None), (1, "raw", None), (-1, "logits", None)))
+    )
+    assert track.rows("kinds")[0] is raw
+    assert list(raw.values) == [0.5, 0.75, EQUAL] == list(more.rows("kinds")[0].values)
+    assert (raw.first(), raw.largest(), track.range()) == (2, 0.75, (0.5, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "height", "group"),
+    [
+        (streams.LAYER_KINDS, 44, "all"),
+        (streams.LAYER_KINDS, 18, "layers"),
+        (streams.FULL_SIZE, 30, "kinds"),
+    ],
+)
+def test_the_finest_grouping_that_fits(kinds: tuple[int, ...], height: int, group: str) -> None:
+    record = record_of(streams.run(streams.Script(layer_kinds=kinds)))
+    assert paint.finest(record.arms[1].drift, height) == group
+
+
+async def test_m_leaves_the_chart_alone() -> None:
+    app = make_app(make_controller(streams.diverged_run()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: app.controller.state is RunState.DONE)
+        await pilot.press("3")
+        await settle(pilot)
+        box = app.instrument.query_one(Box)
+        assert "first drift" in box.text()
+        await pilot.press("g", "m")
+        await settle(pilot)
+        assert "first drift" not in box.text()
+        assert "more below" in box.text()
+        await pilot.press("m")
+        await settle(pilot)
+        assert "first drift" in box.text()

@@ -168,6 +168,28 @@ def test_a_length_that_was_never_verified_lies_on_the_line_between_its_neighbour
     assert [value.row_cost for value in found.positions] == [pytest.approx(-1.0)] * 2
 
 
+def test_a_length_that_was_seen_rarely_is_not_taken_at_its_word() -> None:
+    often = [cycle(1, 1, draft=0.7, verify=2.5) for _ in range(5)]
+    often += [cycle(3, 3, draft=0.9, verify=3.5) for _ in range(5)]
+    odd = cycle(2, 2, draft=0.9, verify=9.0)
+    arms = plain(34), dspark([*often, odd], 3)
+    found, other = value_ledger(*arms), ledger(*arms)
+    assert found is not None
+    assert other is not None
+    # Three rows lie on the line between two and four; the odd one's 6 ms more are in the rest.
+    assert [value.row_cost for value in found.positions] == [
+        *(pytest.approx(-11 * 0.5), pytest.approx(-6 * 0.5), pytest.approx(-5 * 0.5)),
+    ]
+    assert found.rest == pytest.approx(-6.0)
+    assert found.saved == pytest.approx(other.saved_ms)
+    table = run_costs(arms[0], arms[1], "prefix")
+    assert table is not None
+    assert curve(table, arms[1].cycles, "prefix")[2].pays == "open", "of a single verify"
+    fit = table.fit()
+    assert fit is not None
+    assert (fit.fixed, fit.per_row) == pytest.approx((1.5, 0.5))
+
+
 def test_the_first_position_that_costs_more_than_it_gives() -> None:
     cycles = (*(cycle(2, 1, draft=0.9, verify=3.0) for _ in range(3)),)
     found = value_ledger(plain(7), dspark(cycles))

@@ -17,7 +17,7 @@ from ds4tui.economics_report import json_text, report_text
 from ds4tui.marks import UNICODE
 from ds4tui.paint import calibration as calibration_rows
 from ds4tui.paint.economics import apportioned, outcome, pays_rows
-from ds4tui.run_record import RunRecord
+from ds4tui.pooled_runs import alike
 from ds4tui.run_state import RunState
 from ds4tui.screens.economics import REPEAT, EconomicsScreen
 from ds4tui.spans import text_of
@@ -30,7 +30,7 @@ from engine.settings import Settings
 from engine.stats import Speedup
 from tests.ds4tui import streams
 from tests.ds4tui.costs import measured, measurement
-from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, settle
+from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, record_of, settle
 
 SIZE = (120, 36)
 
@@ -60,19 +60,12 @@ def footer(screen: EconomicsScreen) -> str:
     return text_of(screen.query_one(KeyFooter).rows()[0])
 
 
-def record_of(events: Sequence[Event]) -> RunRecord:
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
-
-
 async def test_a_finished_run_answers_from_its_own_steps() -> None:
     link = FakeLink((READY,), streams.diverged_run())
     async with make_app(make_controller(link=link)).run_test(size=SIZE) as pilot:
         screen = await opened(pilot, link)
         pays = shown(screen, "pays")
-        assert "this run's own steps" in pays
+        assert "the steps of this run" in pays
         assert "different work: ids differ from #163" in pays
         assert "replay 53 rows x 2.49 = 132 ms" in pays
         assert "break-even depth 2.16   pays" in pays
@@ -235,15 +228,15 @@ async def test_files(tmp_path: Path) -> None:
     report = (folder / "economics-run-1.md").read_text()
     assert "does it pay?" in report
     assert "53 rows x 2.49" in report
-    assert (folder / "economics-pays.txt").is_file()
+    assert (folder / "run-1-economics-pays.txt").is_file()
 
 
 def test_an_identical_run_has_its_speedup_in_the_file() -> None:
     record = record_of(streams.identical_run())
-    found = json.loads(json_text(economics_of(record, ()), record))
+    found = json.loads(json_text(economics_of(alike(record, ()), ()), record))
     assert found["speedup"]["resolved"]
     assert found["first_divergence"] is None
-    assert "=" in report_text(economics_of(record, ()), record)
+    assert "=" in report_text(economics_of(alike(record, ()), ()), record)
 
 
 def test_whole_numbers_that_sum_to_the_rounded_total() -> None:
@@ -264,7 +257,7 @@ def test_a_speedup_is_not_resolved_while_its_interval_holds_one(
 
 def test_a_speedup_within_its_spread_says_so_on_the_screen() -> None:
     record = record_of(streams.identical_run())
-    found = replace(economics_of(record, ()), speedup=Speedup(1.01, 0.99, 1.03))
+    found = replace(economics_of(alike(record, ()), ()), speedup=Speedup(1.01, 0.99, 1.03))
     (line, *_) = pays_rows(found, 76, ())
     assert "1.01x ±.02" in text_of(line)
     assert text_of(line).rstrip().endswith("not resolved")
@@ -272,7 +265,7 @@ def test_a_speedup_within_its_spread_says_so_on_the_screen() -> None:
 
 def test_the_head_is_judged_where_it_is_most_wrong() -> None:
     record = record_of(_with_confidences(0.9))
-    found = economics_of(record, ()).calibration
+    found = economics_of(alike(record, ()), ()).calibration
     assert found is not None
     assert found.gate == 0.9
     assert found.n == 275
@@ -292,7 +285,7 @@ def test_a_measurement_again_replaces_the_first() -> None:
         *(measured("decode", 1, 5.0, 218),),
     ]
     costs = [event for event in twice if not isinstance(event, MeasuringFinished)]
-    found = economics_of(None, costs)  # type: ignore[arg-type]
+    found = economics_of((), costs)  # type: ignore[arg-type]
     assert found.table is not None
     assert found.table.decode.median == 5.0
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ds4tui import exports
 from ds4tui.app import INSTRUMENTS
 from ds4tui.run_state import RunState
-from ds4tui.widgets.bars import RunBar, VerdictBar
+from ds4tui.screens.boxed import Boxed, Boxes
+from ds4tui.widgets.bars import KeyFooter, RunBar, VerdictBar
 from engine.costs import CostRequest
 from engine.events import CostMeasured, MeasuringFinished, RunFailed, SuiteFinished, SuiteStarted
 from engine.process import Measure, Run, RunSuite, Stop
@@ -105,3 +107,38 @@ def test_costs_come_until_measuring_has_finished() -> None:
     assert controller.costs == [cost]
     assert not controller.is_busy
     assert not any(isinstance(command, Run) for command in link.commands)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+@pytest.mark.parametrize("key", ["2", "3", "4", "5", "6"])
+async def test_boxes_are_walked_maximised_and_copied_alike_on_every_screen(
+    key: str, size: tuple[int, int]
+) -> None:
+    app = make_app(make_controller(streams.diverged_run()))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot, lambda: app.controller.state is RunState.DONE)
+        await pilot.press(key)
+        await settle(pilot)
+        screen = app.instrument
+        assert isinstance(screen, Boxed)
+        at = screen.box
+        await pilot.press("tab")
+        await settle(pilot)
+        assert screen.focused is screen.box
+        assert (screen.box is at) == (len(screen.boxes) == 1)
+        was_one = screen.shows_one
+        assert app.can("maximise") is not was_one
+        await pilot.press("m")
+        await settle(pilot)
+        assert [box for box in screen.boxes if box.display] == [screen.box] or not was_one
+        if app.can("maximise"):
+            whole = screen.query_one(Boxes).size
+            assert screen.box.outer_size == whole
+            labels = [label for _, label, _ in screen.query_one(KeyFooter).entries]
+            assert labels[0] == "Restore"
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(app._notifications))
+        assert app.clipboard == screen.box.text()
+        assert next(iter(app._notifications)).message.startswith("copied the box ")
+        files = list(exports.exports_folder().iterdir())
+        assert [file.name.endswith(f"-{screen.box.id}.txt") for file in files] == [True]

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from ds4tui import matrix_text
 from ds4tui.marks import UNICODE
 from ds4tui.matrix_names import column_of, short_row
 from ds4tui.matrix_report import MatrixReport
@@ -325,3 +326,14 @@ def test_a_trace_whose_suite_names_no_prompts_still_has_rows() -> None:
     bare = SuiteStarted("", -1, 0, first.suite_id, "matrix", first.cells)
     view = view_of(gathered([bare, *whole()[1:]]))
     assert [row.label for row in view.prompts] == list(suite_streams.TEXTS)
+
+
+def test_the_report_has_a_table_by_category() -> None:
+    report = MatrixReport()
+    for event in whole():
+        report.feed(event)
+    document = report.document(wall_s=1.0)
+    assert document is not None
+    table = matrix_text.markdown(document).partition("## By category")[2]
+    assert "| facts | split direct | 0/2 | \\#163 |" in table
+    assert "| code | invariant prefix | 1/1 | - |" in table

@@ -14,18 +14,11 @@ from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, crop, fit, spread, text_of, width_of
 from engine.events import RunFailed, RunStarted
 from tests.ds4tui import streams
-
-
-def record_of(events: list) -> RunRecord:  # type: ignore[type-arg]
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
-
+from tests.ds4tui.harness import record_of
 
 DIVERGED = record_of(streams.diverged_run())
 IDENTICAL = record_of(streams.identical_run())
-DEPTHS = depths(DIVERGED.arms[1].tally)
+DEPTHS = depths(DIVERGED.arms[1].tally.counts)
 LEDGER = ledger(DIVERGED.arms[0].tally, DIVERGED.arms[1].tally)
 assert DEPTHS is not None
 assert LEDGER is not None
@@ -60,6 +53,22 @@ def test_depth_box() -> None:
     assert rows[-1] == " 147 cycles, 399 tokens + 1 from prefill = 400"
 
 
+@pytest.mark.parametrize("width", range(20, 60))
+def test_no_figure_of_a_box_is_cut(width: int) -> None:
+    """Columns and words give way, or an ellipsis says that something is missing."""
+    rows = texts(depth.box(DEPTHS, width, 10, UNICODE))
+    figures = {"55", "37%", "92/101", ".911", "46", "9", "252", "297", "147", "400"}
+    assert all(len(row) <= width for row in rows)
+    for row in (rows[1], *rows[-3:]):
+        assert len(row) <= width
+        for word in row.replace(",", " ").replace("252/297", "252 297").split():
+            if any(char.isdigit() for char in word) and not row.endswith("…"):
+                assert word in figures | {"1", "1:", "399", "d1", ".848", "1.71"}
+    slow = replace(LEDGER, terms=dict.fromkeys(LEDGER.terms, -12345.0))
+    for row in texts(ledger_rows.box(slow, width, UNICODE))[-2:]:
+        assert row.count("-12345") == 2 or row.endswith("…")
+
+
 def test_depths_share_rows_when_there_are_too_many() -> None:
     rows = texts(depth.box(DEPTHS, 48, 7, UNICODE))
     assert rows[1].split()[0] == "1-2"
@@ -67,9 +76,9 @@ def test_depths_share_rows_when_there_are_too_many() -> None:
 
 
 def test_the_title_says_that_depths_alone_are_incomplete() -> None:
-    assert "lengths vary" in depth.title(DEPTHS, False, False)[0]
-    assert depth.title(DEPTHS, False, False)[1] == "mean 2.71"
-    assert depth.title(None, False, False)[1] == "mean n/a"
+    assert "lengths vary" in depth.title(DEPTHS, False)[0]
+    assert depth.title(DEPTHS, False)[1] == "mean 2.71"
+    assert depth.title(None, False)[1] == "mean n/a"
 
 
 def test_proposed_by_accepted_table() -> None:

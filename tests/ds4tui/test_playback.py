@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.long_stream import long_run
 from ds4tui.link import ReplayLink
-from ds4tui.playback import FASTEST, Playback, is_playable, recorded, schedule
+from ds4tui.playback import FASTEST, MOST, Playback, recorded, schedule
 from ds4tui.run_record import RunRecord
 from engine.events import (
     CycleFinished,
@@ -19,6 +20,7 @@ from engine.events import (
     RunStarted,
     SuiteStarted,
     TokensCommitted,
+    TokenText,
 )
 from engine.process import Pause, Resume, Run, Stop
 from engine.settings import Prompt, RunRequest
@@ -91,9 +93,14 @@ def test_speed_and_pause() -> None:
 
 
 def test_nothing_to_play() -> None:
-    assert not is_playable([])
-    assert not is_playable(streams.load_steps())
-    assert is_playable(EVENTS)
+    record = RunRecord()
+    assert not record.is_playable
+    for event in streams.load_steps():
+        record.feed(event)
+    assert not record.is_playable
+    for event in streams.until(EVENTS, 3):
+        record.feed(event)
+    assert record.is_playable
 
 
 @pytest.fixture
@@ -215,3 +222,36 @@ def test_a_trace_with_a_suite_is_given_again_from_its_start(clock: Clock) -> Non
     assert playback.take_rewind() == "all"
     assert again[0] is started
     assert len(again) > len(EVENTS)
+
+
+def test_many_events_come_in_batches_and_none_is_lost() -> None:
+    events = [event for step in long_run("long", 4000) for event in step]
+    clock = Clock()
+    playback = Playback(recorded(events), clock, speed=float("inf"))
+    batches = []
+    while not playback.is_over:
+        clock.now += 1.0
+        batches.append(playback.poll())
+    assert len(batches) > 2
+    assert max(map(len, batches)) <= MOST
+    assert [event for batch in batches for event in batch] == events
+
+
+@pytest.mark.parametrize("rewound", ["run", "all"])
+def test_a_step_back_in_a_suite_repeats_no_more_than_it_must(rewound: str) -> None:
+    """Inside a run only that run comes again; behind its end its suite's figures count it."""
+    suite = SuiteStarted("s", -1, 0, "s", "matrix", ("split direct",))
+    first, second = (streams.of_suite(EVENTS, "s", "split", n) for n in (0, 1))
+    playback = Playback(recorded([suite, *first, *second]), Clock())
+    playback.seek(0)
+    playback.poll()
+    playback._go(1 + len(first) + 200)
+    playback.poll()
+    if rewound == "all":
+        playback._go(1 + len(first) + len(second))
+        playback.poll()
+    playback.step(-1)
+    again = playback.poll()
+    assert playback.take_rewind() == rewound
+    assert isinstance(again[0], RunStarted | SuiteStarted | TokenText)
+    assert (again[0] is suite) == (rewound == "all")

@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
-from ds4tui.app import Ds4App
-from ds4tui.controller import Controller
 from ds4tui.run_state import RunState
 from ds4tui.screens.help import HelpScreen
-from ds4tui.screens.prompt_editor import PromptEditor, PromptText
 from ds4tui.screens.token_popup import TokenPopup
 from ds4tui.spans import text_of
 from ds4tui.widgets.bars import KeyFooter, PromptBar, RunBar, VerdictBar
-from ds4tui.widgets.charts import ChartBox, DepthBox
-from ds4tui.widgets.toggle import Toggle
-from engine.events import Event, Notice, PromptRendered, RunStarted, TokenText
+from ds4tui.widgets.charts import SidedBox
+from engine.events import Event, RunFailed, RunStarted
 from engine.process import Pause, Run, Stop
 from tests.ds4tui import streams
 from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, settle
-
-Size = tuple[int, int]
-SMALL: Size = (80, 24)
-LARGE: Size = (120, 36)
-
-
-def done(controller: Controller) -> bool:
-    return controller.state in (RunState.DONE, RunState.FAILED)
-
-
-class Session:
-    """An app on a fake link, with short words for what tests look at."""
-
-    def __init__(self, *runs: list[Event], prompt: str | None = streams.PROMPT, **config: object):
-        self.link = FakeLink((READY,), *runs)
-        self.controller = make_controller(link=self.link, prompt=prompt)
-        self.app: Ds4App = make_app(self.controller, **config)
-
-    def row(self, kind: type[RunBar | PromptBar | VerdictBar | KeyFooter]) -> str:
-        return text_of(self.app.playground.query_one(kind).rows()[0]).rstrip()
-
-    @property
-    def screen(self) -> list[str]:
-        """What the terminal shows, row by row."""
-        size = self.app.size
-        strips = self.app.screen._compositor.render_strips()
-        return [strip.text for strip in strips][: size.height]
-
-
-async def finished(pilot: Pilot[int], session: Session) -> None:
-    await settle(pilot, lambda: done(session.controller))
+from tests.ds4tui.session import LARGE, SMALL, Session, Size, done, finished
 
 
 async def test_from_start_to_divergence() -> None:
@@ -202,7 +164,7 @@ async def test_boxes_flip_and_maximise() -> None:
         await finished(pilot, session)
         playground = session.app.playground
         await pilot.press("tab", "tab")
-        depth = playground.query_one(DepthBox)
+        depth = playground.query_one("#depth", SidedBox)
         assert depth.has_focus
         await pilot.press("f")
         await settle(pilot)
@@ -264,20 +226,6 @@ async def test_pause_and_stop_keys() -> None:
         assert [type(c) for c in session.link.commands] == [Run, Pause, Stop]
 
 
-async def test_loading_is_shown_and_the_prompt_can_be_edited_meanwhile() -> None:
-    session = Session()
-    session.link.greeting = streams.load_steps()[:20]
-    async with session.app.run_test(size=SMALL) as pilot:
-        await settle(pilot, lambda: bool(session.controller.steps))
-        screen = "\n".join(session.screen)
-        assert "1 read files" in screen
-        assert "3 compile kernels" in screen
-        assert "8/23" in screen
-        assert session.row(RunBar).endswith("LOADING 3/3")
-        await pilot.press("i")
-        assert isinstance(session.app.screen, PromptEditor)
-
-
 async def test_failure_keeps_the_text_and_retries() -> None:
     session = Session(streams.failed_run(), streams.identical_run())
     async with session.app.run_test(size=SMALL) as pilot:
@@ -293,72 +241,21 @@ async def test_failure_keeps_the_text_and_retries() -> None:
         assert "signal 9" not in "\n".join(session.screen)
 
 
-async def test_prompt_editor_runs_what_was_typed() -> None:
-    session = Session(streams.diverged_run(), streams.identical_run())
-    async with session.app.run_test(size=SMALL) as pilot:
-        await finished(pilot, session)
-        await pilot.press("i")
-        editor = session.app.screen
-        assert isinstance(editor, PromptEditor)
-        text = editor.query_one(PromptText)
-        assert text.text == streams.PROMPT
-        text.text = ""
-        await pilot.press(*"q [r] z")
-        await pilot.press("ctrl+j", "x")
-        assert text.text == "q [r] z\nx"
-        await pilot.press("tab", "h", "i", "tab", "space", "tab", "tab", "space")
-        prompt = editor.prompt
-        assert (prompt.system, prompt.chat, prompt.think, prompt.control_tokens) == (
-            "hi",
-            False,
-            False,
-            True,
-        )
-        await pilot.press("enter")
-        await settle(pilot, lambda: len(session.controller.runs) == 2)
-        last = session.link.commands[-1]
-        assert isinstance(last, Run)
-        assert last.request.prompt == prompt
-
-
-async def test_prompt_editor_history_and_leave() -> None:
-    session = Session(streams.diverged_run())
-    async with session.app.run_test(size=SMALL) as pilot:
-        await finished(pilot, session)
-        session.controller.history = ["first", "second"]
-        await pilot.press("i", "up")
-        text = session.app.screen.query_one(PromptText)
-        assert text.text == "second"
-        await pilot.press("up")
-        assert text.text == "first"
-        await pilot.press("down", "down")
-        assert text.text == streams.PROMPT
-        await pilot.press("escape")
-        assert len(session.link.commands) >= 1
-        assert sum(isinstance(c, Run) for c in session.link.commands) == 1
-
-
-async def test_prompt_editor_shows_the_rendered_ids() -> None:
-    session = Session(prompt=None)
-    async with session.app.run_test(size=SMALL) as pilot:
-        await settle(pilot, lambda: session.controller.ready is not None)
-        await pilot.press("i", "x")
-        session.link.waiting += [
-            PromptRendered("", -1, 0, "an earlier text", (1, 2, 3)),
-            TokenText("", -1, 0, ((3, "<｜User｜>".encode()), (17, b"[b]"))),
-            PromptRendered("", -1, 0, "x", (3, 17)),
-        ]
-        await settle(pilot)
-        assert any("2 ids: 3=<｜User｜> 17=[b]" in row for row in session.screen)
-
-
-async def test_an_empty_prompt_is_not_run() -> None:
-    session = Session(prompt=None)
-    async with session.app.run_test(size=SMALL) as pilot:
-        await settle(pilot, lambda: session.controller.ready is not None)
-        await pilot.press("i", "enter")
-        assert isinstance(session.app.screen, PromptEditor)
-        assert session.app.screen.query_one("#chat", Toggle).value
+async def test_a_failed_load_without_a_prompt_is_tried_again_by_its_key() -> None:
+    failed = RunFailed("", -1, 0, "File not found", "x.gguf does not exist.", "Check the path.")
+    link = FakeLink((failed,))
+    controller = make_controller(link=link, prompt=None)
+    app = make_app(controller)
+    async with app.run_test(size=SMALL) as pilot:
+        await settle(pilot, lambda: controller.state is RunState.FAILED)
+        assert "r retries" in app.instrument.verdict().bodies[0]
+        assert app.instrument.footer()[0][:2] == ("r", "Retry")
+        link.greeting = [READY]
+        await pilot.press("r")
+        await settle(pilot, lambda: controller.state is RunState.IDLE)
+        assert link.commands == [], "there is still nothing to run"
+        assert app.instrument.verdict().bodies == ("i takes a prompt",)
+        assert not app.can("run")
 
 
 async def test_help_lists_the_keys_and_closes() -> None:
@@ -390,56 +287,6 @@ async def test_slow_motion_by_key() -> None:
         await settle(pilot)
         assert len(left.lines) == len(right.lines) == 400
         assert session.row(VerdictBar).startswith("≠ DIVERGED")
-
-
-async def test_copy_says_what_and_writes_the_same(tmp_path: Path) -> None:
-    session = Session(streams.diverged_run())
-    async with session.app.run_test(size=SMALL) as pilot:
-        await finished(pilot, session)
-        await pilot.press("y")
-        (path,) = (tmp_path / "exports").iterdir()
-        text = path.read_text(encoding="utf-8")
-        assert text == session.app.clipboard
-        assert text.startswith("TCP opens a connection")
-        note = next(iter(session.app._notifications)).message
-        assert "400 tokens of plain" in note
-        assert str(path) in note
-        await pilot.press("tab", "tab", "y")
-        await settle(pilot)
-        assert "46+9" in session.app.clipboard
-
-
-async def test_hostile_text_is_drawn_as_it_is() -> None:
-    events = streams.diverged_run()
-    started = next(e for e in events if isinstance(e, RunStarted))
-    at = events.index(started)
-    events[at] = replace(started, prompt="[/INST] a[i] [bold]\x1b[2J")
-    events = [
-        replace(e, entries=tuple((n, b" [/x]\x1b[2J") for n, _ in e.entries))
-        if isinstance(e, TokenText)
-        else e
-        for e in events
-    ]
-    session = Session(events)
-    async with session.app.run_test(size=LARGE) as pilot:
-        await finished(pilot, session)
-        screen = "\n".join(session.screen)
-        assert "» [/INST] a[i] [bold]␛[2J" in screen
-        assert "[/x]␛[2J" in screen
-        assert "\x1b" not in screen
-        await pilot.press("d", "enter")
-        await settle(pilot)
-        assert "[/x]␛[2J" in "\n".join(session.screen)
-
-
-async def test_an_error_with_brackets_is_literal() -> None:
-    from engine.events import RunFailed
-
-    session = Session()
-    session.link.greeting = [RunFailed("", -1, 0, "a[i]", "bad [/INST] [bold", "")]
-    async with session.app.run_test(size=SMALL) as pilot:
-        await finished(pilot, session)
-        assert "bad [/INST] [bold" in "\n".join(session.screen)
 
 
 @pytest.mark.parametrize("size", [(40, 10), (20, 5), (200, 60)])
@@ -486,15 +333,6 @@ async def test_themes_and_palette() -> None:
         await settle(pilot, lambda: session.app.playground.left.cursor == 3)
 
 
-async def test_ascii_draws_ascii() -> None:
-    session = Session(streams.diverged_run(), ascii=True)
-    async with session.app.run_test(size=LARGE) as pilot:
-        await finished(pilot, session)
-        await pilot.press("d", "x")
-        await settle(pilot)
-        assert "".join(session.screen).isascii()
-
-
 async def test_keys_can_be_remapped() -> None:
     session = Session(streams.diverged_run(), keys={"divergence": "g"})
     async with session.app.run_test(size=LARGE) as pilot:
@@ -506,7 +344,7 @@ async def test_wide_screens_have_boxes() -> None:
     session = Session(streams.diverged_run())
     async with session.app.run_test(size=LARGE) as pilot:
         await finished(pilot, session)
-        assert all(box.is_boxed for box in session.app.playground.query(ChartBox))
+        assert all(box.is_boxed for box in session.app.playground.query(SidedBox))
         assert any("lengths vary" in row and "mean 2.71" in row for row in session.screen)
 
 
@@ -536,47 +374,12 @@ async def test_several_arms_take_turns_in_the_right_pane() -> None:
 
 
 async def test_a_plain_run_says_why_nothing_is_compared() -> None:
-    events = [e for e in streams.diverged_run() if e.arm < 1]
-    at = next(n for n, e in enumerate(events) if isinstance(e, RunStarted))
-    started = events[at]
-    assert isinstance(started, RunStarted)
-    events[at] = replace(started, arms=started.arms[:1])
-    events.insert(at + 1, Notice("run-1", -1, 0, "info", "No drafter was given."))
-    session = Session(events)
+    session = Session(streams.plain_run())
     async with session.app.run_test(size=SMALL) as pilot:
         await finished(pilot, session)
         assert session.row(VerdictBar) == "· PLAIN ONLY  No drafter was given."
         assert "No drafter was given." in session.screen[4]
         assert not session.app._notifications
-
-
-async def test_the_mouse_selects_text() -> None:
-    session = Session(streams.diverged_run())
-    async with session.app.run_test(size=SMALL) as pilot:
-        await finished(pilot, session)
-        await pilot.press("g")
-        left = session.app.playground.left
-        await pilot.mouse_down(left, offset=(3, 1))
-        await pilot.hover(left, offset=(12, 1))
-        await pilot.mouse_up(left, offset=(12, 1))
-        assert session.app.playground.get_selected_text() == "TCP opens "
-
-
-@contextmanager
-def no_color(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("NO_COLOR", "1")
-    yield
-    monkeypatch.delenv("NO_COLOR")
-
-
-async def test_marks_survive_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    with no_color(monkeypatch):
-        session = Session(streams.diverged_run())
-    async with session.app.run_test(size=SMALL) as pilot:
-        await finished(pilot, session)
-        right = session.app.playground.right
-        assert right._style(163, 0).reverse
-        assert any(right._style(index, 0).bold for index in range(10))
 
 
 async def test_quit_closes_the_engine() -> None:
@@ -588,30 +391,46 @@ async def test_quit_closes_the_engine() -> None:
     assert session.app.return_code == 0
 
 
-async def test_a_follow_up_is_a_further_turn_and_r_still_runs_the_first() -> None:
-    link = FakeLink((READY,), streams.diverged_run())
-    app = make_app(make_controller(link=link))
-    async with app.run_test(size=SMALL) as pilot:
-        assert not app.can("follow_up")
-        await settle(pilot, lambda: app.controller.state is RunState.DONE)
-        first = app.controller.prompt
-        await pilot.press("I", *"why", "enter")
-        await settle(pilot)
-        asked = link.commands[-1]
-        assert isinstance(asked, Run)
-        assert asked.request.follow_up
-        assert (asked.request.prompt.text, asked.request.prompt.chat) == ("why", first.chat)
-        assert app.controller.history[-1] == "why"
-        assert not app.can("follow_up")
-        turn = [
-            replace(event, cached=30, prompt="why") if isinstance(event, RunStarted) else event
-            for event in streams.renamed(streams.identical_run(), "run-2")
+async def test_a_turned_knob_begins_the_charts_anew_and_f_shows_what_was_before() -> None:
+    session = Session(streams.mixed_run())
+    async with session.app.run_test(size=LARGE) as pilot:
+        await finished(pilot, session)
+        record = session.controller.record
+        assert record is not None
+        (turn,) = record.arms[1].segments.turns
+        charts = "\n".join(session.screen[22:])
+        assert f"depth from #{turn}, replay" in charts
+        assert f"ms per token from #{turn}" in charts
+        assert "┊ turned" in charts
+        assert f"MIXED: direct to #{turn}, then replay" in session.row(VerdictBar)
+        await pilot.press("tab", "tab")
+        assert session.row(KeyFooter).startswith("f Other side")
+        others = (f"depth to #{turn - 1}, direct", "depth, the whole run", "proposed and accepted")
+        for title in (*others, f"depth from #{turn}, replay"):
+            await pilot.press("f")
+            await settle(pilot)
+            assert title in "\n".join(session.screen[22:])
+
+
+async def test_the_histogram_over_all_prompts_is_live() -> None:
+    def on(prompt: int) -> list[Event]:
+        events = streams.renamed(streams.diverged_run(), f"run-{prompt}")
+        return [
+            replace(event, prompt_ids=(prompt,)) if isinstance(event, RunStarted) else event
+            for event in events
         ]
-        link.waiting += turn
-        await settle(pilot, lambda: app.controller.state is RunState.DONE)
-        assert "(after 30 ids) why" in text_of(app.instrument.query_one(PromptBar).rows()[0])
+
+    session = Session(on(1), streams.until(on(2), 60), on(3))
+    async with session.app.run_test(size=SMALL) as pilot:
+        await finished(pilot, session)
+        await pilot.press("tab", "tab")
+        assert not session.app.can("flip")
         await pilot.press("r")
-        again = link.commands[-1]
-        assert isinstance(again, Run)
-        assert not again.request.follow_up
-        assert again.request.prompt == first
+        await settle(pilot, lambda: session.controller.state is RunState.DECODING)
+        await pilot.press("f")
+        await settle(pilot)
+        assert "depth, 2 prompts" in session.screen[17]
+        counts = session.app.playground.query_one("#depth", SidedBox).strip_rows(31)[3]
+        one = 147
+        total = sum(int(n) for n in text_of(counts).replace("+", " ").split())
+        assert one < total < 2 * one

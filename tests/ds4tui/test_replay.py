@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from ds4tui.app import Ds4App
+from ds4tui.app import Ds4App, controller_for
 from ds4tui.controller import NO_CHOICES, Controller
 from ds4tui.link import ReplayLink
+from ds4tui.options import replay_options
 from ds4tui.run_state import RunState
 from ds4tui.status import state_text
-from engine.events import Event, RunFinished, SuiteFinished, SuiteStarted
+from engine.errors import Ds4Error
+from engine.events import Event, LoadProgress, RunFinished, SuiteFinished, SuiteStarted
 from engine.settings import Prompt
+from engine.trace import trace_text
 from tests.ds4tui import streams
 from tests.ds4tui.harness import Clock, make_app, settle
 
@@ -38,6 +43,15 @@ def begun(events: Sequence[Event]) -> tuple[Controller, Clock]:
 def ids_of(controller: Controller) -> list[int]:
     assert controller.record is not None
     return [len(arm.ids) for arm in controller.record.arms]
+
+
+def test_a_trace_without_a_run_is_refused(tmp_path: Path) -> None:
+    """Its writer was killed while the model was being loaded."""
+    path = tmp_path / "none.jsonl"
+    path.write_text(trace_text([LoadProgress("", -1, 0, "reading", 0, 2)]))
+    args = Namespace(trace=str(path), config=None, ascii=False)
+    with pytest.raises(Ds4Error, match=r"none\.jsonl holds no run: it ends before one began"):
+        controller_for(replay_options(args))
 
 
 def test_pause_speed_step_and_seek() -> None:
@@ -140,6 +154,27 @@ def test_a_trace_with_a_suite_fills_it_and_can_be_gone_back_into() -> None:
     assert controller.suites["matrix"].is_over
     assert len(controller.suites["matrix"].runs) == 2
     assert len(controller.runs) == 2
+
+
+def test_going_back_inside_a_run_of_a_suite_takes_it_once() -> None:
+    controller, clock = begun(suite_trace())
+    player = controller.player
+    assert player is not None
+    player._go(len(suite_trace()) - 100)
+    controller.drain()
+    suite = controller.suites["matrix"]
+    player.step(-3)
+    controller.drain()
+    assert controller.suites["matrix"] is suite
+    assert [run.started.cell for run in suite.runs if run.started] == ["split", "invariant"]
+    assert suite.running is controller.record
+    controller.pause()
+    clock.now += 100
+    controller.drain()
+    assert [run.finished is not None for run in suite.runs] == [True, True]
+    run = suite.report.run("invariant prefix", 0)
+    assert run is not None
+    assert len(run["ids"]) == 400
 
 
 @pytest.mark.parametrize("events", [streams.diverged_run(), suite_trace()], ids=["run", "suite"])

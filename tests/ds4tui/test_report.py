@@ -96,6 +96,18 @@ def test_both_acceptance_rates_are_named() -> None:
     assert f" {arm.accept_of_drafted:.3f}" in text
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_cell_of_the_tables_is_broken(width: int) -> None:
+    found = scripted(Knobs("direct", confidence=0.5), Knobs("direct"), accept=3, max_tokens=390)
+    text, arm = shown(found, width=width), found.arms[1]
+    assert f" {arm.accepted}/{arm.proposed} {arm.accept_rate:.3f} " in text
+    heads = [line for line in text.splitlines() if line.startswith("arm ")]
+    assert len(heads) == (3 if width == 80 else 2)
+    assert all(" ".join(name.split()) in " ".join(heads) for name in ab_text.WORK)
+    rows = [line for line in text.splitlines() if line.startswith("direct confidence 0.5 ")]
+    assert len(rows) == len(heads)
+
+
 def test_nothing_proposed_is_na_and_said_with_its_cause() -> None:
     drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [0.1] * 5)
     text = shown(run(engine(ScriptedModel(SCRIPT), drafter), Knobs("prefix", confidence=0.9)))

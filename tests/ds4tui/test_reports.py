@@ -13,22 +13,15 @@ import pytest
 from ds4tui import cli, exports, options, report
 from ds4tui.exports import document_of, report_of, transcript, write_run
 from ds4tui.report_markdown import command, markdown, quoted
-from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
+from ds4tui.set_figures import arm_runs, by_category
 from engine.events import Event, RunStarted, TokenText
 from engine.text import visible
 from engine.trace import read_trace
-from tests.ds4tui import streams
-from tests.ds4tui.harness import make_app, make_controller, settle
+from tests.ds4tui import streams, suite_streams
+from tests.ds4tui.harness import FakeLink, make_app, make_controller, record_of, settle
 
 HOSTILE = "a[bold]`x`|\x1b[2J\u202e'$(id)\n# head"
-
-
-def record_of(events: list[Event]) -> RunRecord:
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
 
 
 def hostile_run() -> list[Event]:
@@ -109,6 +102,19 @@ def test_several_arms_come_as_arm_options() -> None:
     assert "--arm commit=prefix,confidence=0.3" in text
 
 
+def test_the_command_has_the_arms_own_drafter_and_every_limit() -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    assert "--near-tie" not in command(document)
+    assert "--digests" not in command(document)
+    document["arms"][1]["drafter"] = "other.gguf"
+    document["settings"] |= {"near_tie_ulps": 4, "digest_every": 0}
+    words = shlex.split(command(document))
+    settings = cli._ab_parser().parse_args(words[2:])
+    assert settings.arm == ["commit=direct,confidence=0.9,draft-max=5,mtp=other.gguf"]
+    assert (settings.near_tie, settings.digests) == ("4", "0")
+
+
 @pytest.mark.parametrize("word", [HOSTILE, "plain", "it's", "\udce2x", "tab\there", "🙂 \\n"])
 def test_a_quoted_word_is_that_word_in_a_shell(word: str) -> None:
     line = quoted(word)
@@ -127,6 +133,38 @@ def test_what_the_command_leaves_out_is_said() -> None:
     text = markdown([report.ab_document([run])])
     assert "A follow-up turn" in text
     assert "commit prefix at cycle 9" in text
+
+
+async def test_the_report_on_a_run_of_a_set_has_the_sets_figures_by_category() -> None:
+    link = FakeLink()
+    controller = make_controller(link=link, prompt=None)
+    app = make_app(controller)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: controller.ready is not None)
+        link.waiting += complete(suite_streams.suite("set", ("split",), ("direct",)))
+        await settle(pilot, lambda: not controller.is_busy and bool(controller.suites))
+        await pilot.press("Y")
+        await settle(pilot, lambda: bool(app._notifications))
+        text = app.clipboard
+        assert "split direct: 1 of 3 prompts identical" in text
+        assert "## By category" in text
+        facts = next(line for line in text.splitlines() if line.startswith("| facts |"))
+        assert "| 0/2 | \\#163 |" in facts
+        assert "different work" in facts
+        assert text == visible(text)
+
+
+def test_the_report_of_a_set_has_a_table_by_category_that_is_safe_to_print() -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    run = report.RunEvents.of(complete(streams.diverged_run()))
+    found = by_category([(n, [replace(r, category=HOSTILE)]) for n, r in arm_runs(document, [run])])
+    text = markdown([document], found)
+    table = text.partition("## By category")[2]
+    assert table.splitlines()[2].startswith("| category | arm | identical | first |")
+    assert "a\\[bold\\]" in table
+    assert text == visible(text)
+    assert "## By category" not in markdown([document], [])
 
 
 def test_no_report_before_the_end() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,9 @@ from textual import events as keys
 
 from benchmarks.long_stream import long_run
 from ds4tui import hangup
-from ds4tui.event_log import LOOSE, PACK, EventLog
 from ds4tui.run_record import IDS_KEPT, RUNS_KEPT, RunRecord, newest_of
 from ds4tui.run_state import RunState
-from ds4tui.top_rows import TopRows
+from ds4tui.widgets.token_lines import Token, TokenLines
 from engine.events import Event, RunFailed
 from engine.trace import TraceWriter, read_trace
 from tests.ds4tui import streams
@@ -27,31 +26,23 @@ def scripted(tokens: int, run_id: str = "long") -> list[Event]:
     return [event for step in long_run(run_id, tokens) for event in step]
 
 
-def test_a_long_log_gives_every_event_back_from_little_memory() -> None:
-    events = scripted(3500)
-    log = EventLog()
-    for event in events:
-        log.append(event)
-    assert len(log) == len(events) > LOOSE + PACK
-    assert list(log) == events
-    assert len(log._loose) < LOOSE + PACK
-    packed = sum(map(len, log._packs)) / (PACK * len(log._packs))
-    loose = len(pickle.dumps(events[:PACK])) / PACK
-    assert packed < loose / 2
-    log.clear()
-    assert not log
-    assert list(log) == []
-
-
-def test_rows_of_any_length_come_back() -> None:
-    rows = [((5, 1.5), (7, float("-inf"))), (), ((-1, 0.25),)]
-    top = TopRows()
-    for row in rows:
-        top.append(row)
-    assert list(top) == rows
-    assert (top[-1], len(top)) == (rows[-1], 3)
-    with pytest.raises(IndexError):
-        top[3]
+def test_a_long_run_grows_by_little_per_token() -> None:
+    """Everything that a pane and the screens keep of both arms; the bound is twice that."""
+    record, panes = RunRecord(), [TokenLines(58), TokenLines(58)]
+    held = []
+    tracemalloc.start()
+    for number, step in enumerate(long_run("long", 6_000)):
+        for event in step:
+            record.feed(event)
+        for arm, lines in zip(record.arms, panes, strict=False):
+            known = range(len(lines), len(arm.ids))
+            lines.append([Token(arm.texts[n], arm.sources[n]) for n in known])
+        if number in (3_000, 5_500):
+            record.pack()  # how many of the newest items are not packed yet is by chance
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert (held[1] - held[0]) / 2_500 < 600
+    assert record.arms[1].top[0][0][0] == record.arms[1].ids[0], "the first tokens can be read"
 
 
 def test_only_so_many_runs_and_ids_stay() -> None:

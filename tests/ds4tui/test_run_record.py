@@ -11,13 +11,7 @@ from ds4tui.figures import depths, ledger, rates
 from ds4tui.run_record import RunRecord
 from engine.events import RunStarted, TimeSplit, TokensCommitted, TokenText
 from tests.ds4tui import streams
-
-
-def record_of(events: list) -> RunRecord:  # type: ignore[type-arg]
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
+from tests.ds4tui.harness import record_of
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +24,7 @@ def test_the_scripted_run_adds_up(diverged: RunRecord) -> None:
     assert len(plain.ids) == len(dspark.ids) == 400
     assert plain.ids[:163] == dspark.ids[:163]
     assert plain.ids[163] != dspark.ids[163]
-    found = depths(dspark.tally)
+    found = depths(dspark.tally.counts)
     assert found is not None
     assert found.counts == (55, 26, 20, 16, 12, 18)
     assert found.no_draft == 46
@@ -88,7 +82,7 @@ def test_rates_leave_out_what_is_still_to_come() -> None:
 
 def test_no_cycles_no_histogram() -> None:
     record = record_of(streams.diverged_run()[:4])
-    assert depths(record.arms[1].tally) is None
+    assert depths(record.arms[1].tally.counts) is None
     assert ledger(record.arms[0].tally, record.arms[1].tally) is None
 
 

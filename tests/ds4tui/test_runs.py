@@ -23,21 +23,15 @@ from ds4tui.run_state import RunState
 from ds4tui.runs_list import lines_as_json, lines_from_json, lines_of
 from ds4tui.screens.runs import RunsScreen
 from ds4tui.spans import text_of, width_of
+from ds4tui.status import shown_settings
 from ds4tui.trace_store import KEPT, TraceStore, runs_of
 from ds4tui.widgets.bars import VerdictBar
 from engine.events import Event
 from engine.trace import TraceWriter, read_trace
 from tests.ds4tui import streams
-from tests.ds4tui.harness import make_app, make_controller, settle
+from tests.ds4tui.harness import make_app, make_controller, record_of, settle
 
 NOON = datetime(2026, 3, 1, 12, 0, 5)
-
-
-def record_of(events: list[Event]) -> RunRecord:
-    record = RunRecord()
-    for event in events:
-        record.feed(event)
-    return record
 
 
 DIVERGED = record_of(streams.diverged_run())
@@ -92,7 +86,7 @@ def test_two_arms_part_where_their_ids_do() -> None:
     assert "numerics differ" in line.bodies[0]
     assert '" reply"' in line.bodies[0]
     own = pair_verdict(PairRecord((DIVERGED, 0), (DIVERGED, 1)))
-    assert "near-tie 0.012 = 1.5 ulp F16   plain and direct" in own.bodies[0]
+    assert own.bodies[0].startswith('plain " reply"  direct " respond"  near-tie 0.012 = 1.5 ulp')
     assert "numerics" not in own.bodies[0]
     assert DIVERGED.arms[1].diverged is not None, "the runs themselves stay as they were"
     assert IDENTICAL.arms[1].diverged is None
@@ -118,11 +112,15 @@ def test_other_prompts_are_not_compared() -> None:
 def test_depths_and_times_are_left_right_and_difference() -> None:
     from ds4tui.figures import depths
 
-    both = depths(DIVERGED.arms[1].tally), depths(IDENTICAL.arms[1].tally)
-    rows = [text_of(row) for row in pair_rows.depth_rows(*both, 34, 5)]
-    assert rows[1].split()[:2] == ["left", "55"]
+    tallies = DIVERGED.arms[1].tally, IDENTICAL.arms[1].tally
+    left, right = (depths(tally.counts) for tally in tallies)
+    names = ("direct", "prefix 0.90")
+    rows = [text_of(row) for row in pair_rows.depth_rows(left, right, names, 34, 5)]
+    assert rows[1].split()[:2] == ["direct", "55"]
+    assert rows[2].startswith(" prefix 0.90 ")
     assert all(len(row) <= 34 for row in rows)
-    times = pair_rows.ledger_rows(DIVERGED.arms[1].tally, IDENTICAL.arms[1].tally, 28, 8)
+    times = pair_rows.ledger_rows(*tallies, names, 28, 8)
+    assert text_of(times[0]).split() == ["direct", "prefix", "diff"]
     kinds = {text_of(row).split()[0]: text_of(row).split()[1:] for row in times[1:]}
     assert float(kinds["replay"][1]) == 0
     assert float(kinds["replay"][2]) < 0
@@ -268,3 +266,15 @@ async def test_finished_runs_are_stored_and_come_back(tmp_path: Path) -> None:
         await pilot.press("7", "delete")
         await settle(pilot)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_row_2_names_both_arms_of_a_pair() -> None:
+    controller = make_controller(streams.diverged_run())
+    for right, words in (
+        (DIVERGED, "split · left direct | right direct"),
+        (IDENTICAL, "split direct | invariant prefix"),
+    ):
+        controller.open_run(PairRecord((DIVERGED, 1), (right, 1)))
+        assert shown_settings(controller, "").words == words
+    controller.open_run(DIVERGED)
+    assert shown_settings(controller, "").words == ""

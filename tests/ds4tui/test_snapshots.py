@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
 
 from ds4tui.controller import Controller
 from ds4tui.run_state import RunState
-from engine.events import Event, PromptRendered, TokenText
+from engine.events import Event, PromptRendered, RunStarted, TokenText
 from engine.settings import Knobs, Settings
 from tests.ds4tui import streams
 from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, settle
@@ -106,8 +107,76 @@ def test_popup(snap_compare: Compare) -> None:
     assert take(snap_compare, (80, 24), streams.diverged_run(), keys=("d", "enter"))
 
 
-def test_help(snap_compare: Compare) -> None:
-    assert take(snap_compare, (80, 24), streams.diverged_run(), keys=("question_mark",))
+@pytest.mark.parametrize("size", SIZES)
+def test_plain_only(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert take(snap_compare, size, streams.plain_run(), settings=Settings(dspark=()))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_strict(snap_compare: Compare, size: tuple[int, int]) -> None:
+    settings = Settings(dspark=(Knobs("strict"),))
+    assert take(snap_compare, size, streams.strict_run(), settings=settings)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_mixed(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert take(snap_compare, size, streams.mixed_run())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_over_prompts(snap_compare: Compare, size: tuple[int, int]) -> None:
+    first, second = (on_prompt(streams.diverged_run(), prompt) for prompt in (1, 2))
+    app = make_app(make_controller(link=FakeLink([READY], first, second)))
+
+    async def before(pilot: Pilot[int]) -> None:
+        for runs in (1, 2):
+            await settle(pilot, lambda runs=runs: len(app.controller.runs) == runs)
+            await pilot.press(*("r" if runs == 1 else ()))
+        await pilot.press("tab", "tab", *("f" if size == (80, 24) else "ff"))
+        await settle(pilot)
+
+    assert snap_compare(app, terminal_size=size, run_before=before)
+
+
+def on_prompt(events: list[Event], prompt: int) -> list[Event]:
+    """The same run as one of another prompt."""
+    changed = [
+        replace(event, prompt_ids=(prompt,)) if isinstance(event, RunStarted) else event
+        for event in events
+    ]
+    return streams.renamed(changed, f"run-on-{prompt}")
+
+
+def test_paused(snap_compare: Compare) -> None:
+    part = streams.until(streams.diverged_run(), 120)
+    decoding = RunState.DECODING
+    keys = ("space",)
+    assert take(snap_compare, (80, 24), part, keys=keys, until=lambda c: c.state is decoding)
+
+
+def test_no_proposals(snap_compare: Compare) -> None:
+    script = streams.Script(diverges=False, drifts=False, no_drafts=True)
+    assert take(snap_compare, (80, 24), streams.run(script))
+
+
+def test_logic_error(snap_compare: Compare) -> None:
+    script = streams.Script(drifts=False, logic_error=True)
+    assert take(snap_compare, (80, 24), streams.run(script))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_help(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert take(snap_compare, size, streams.diverged_run(), keys=("question_mark",))
+
+
+def test_help_light(snap_compare: Compare) -> None:
+    keys = ("question_mark",)
+    assert take(snap_compare, (80, 24), streams.diverged_run(), keys=keys, theme="light")
+
+
+def test_the_end_of_the_help(snap_compare: Compare) -> None:
+    keys = ("question_mark", "G")
+    assert take(snap_compare, (80, 24), streams.diverged_run(), keys=keys)
 
 
 def test_palette(snap_compare: Compare) -> None:

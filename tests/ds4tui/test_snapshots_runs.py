@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ds4tui.link import ReplayLink
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.trace_store import TraceStore
-from engine.events import Event
+from engine.events import Event, FileInfo, RunStarted
 from engine.settings import Prompt
 from tests.ds4tui import streams
 from tests.ds4tui.harness import READY, Clock, FakeLink, make_app, make_controller, settle
@@ -71,6 +72,11 @@ def test_running(snap_compare: Compare, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_failed(snap_compare: Compare, size: tuple[int, int]) -> None:
+    assert take(snap_compare, size, streams.diverged_run(), streams.failed_run())
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_compared(snap_compare: Compare, size: tuple[int, int]) -> None:
     keys = ("7", "j", "plus", "k", "plus", "equals_sign")
     assert take(snap_compare, size, streams.diverged_run(), SLOW, keys=keys)
@@ -89,6 +95,41 @@ def test_disk(snap_compare: Compare, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_model_panel(snap_compare: Compare, size: tuple[int, int]) -> None:
     assert take(snap_compare, size, streams.diverged_run(), keys=("o",))
+
+
+def test_model_panel_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert take(snap_compare, (80, 24), streams.diverged_run(), keys=("o",))
+
+
+def test_model_panel_before_a_run(snap_compare: Compare) -> None:
+    assert take(snap_compare, (80, 24), keys=("space", "o"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_model_panel_of_a_large_model(snap_compare: Compare, size: tuple[int, int]) -> None:
+    keys = ("o",) if size == (80, 24) else ("o", "G")
+    assert take(snap_compare, size, large_run(), keys=keys)
+
+
+def large_run() -> list[Event]:
+    """A run of a model of 43 layers with many kinds of tensors."""
+    mix = (("Q8_0", 388, 10_737_418_240), ("IQ2_XXS", 86, 67_108_864_000), ("Q2_K", 43, 9_126_805))
+    kinds = (0, 0, *(4, 128) * 20, 4)
+    files = (
+        FileInfo(
+            "target", "/models/DeepSeek-V4-Flash-Q2.gguf", "", 86_973_407_232, "deepseek4",
+            "DeepSeek-V4-Flash", 284_331_409_408, mix,
+        ),
+        FileInfo(
+            "drafter", "/models/dspark.gguf", "5a" * 32, 2_147_483_648, "deepseek4-dspark",
+            "DSpark", 4_100_000_000, (("F16", 121, 2_147_000_000), ("F32", 40, 483_648)),
+        ),
+    )  # fmt: skip
+    return [
+        replace(event, files=files, layer_kinds=kinds) if isinstance(event, RunStarted) else event
+        for event in streams.diverged_run()
+    ]
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ds4tui.paint.sweep import best_sentences, verdict
 from ds4tui.run_record import RunRecord
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_compare import compare
@@ -152,6 +153,21 @@ def test_other_ids_give_no_speedup_and_no_rank() -> None:
     assert odd.ids != same.ids
     assert table.best is not None
     assert table.best.fastest.name not in ("confidence 0.8", "confidence 0")
+
+
+def test_what_is_best_says_among_how_many_when_ids_differ() -> None:
+    differs = {"confidence 0.8": 40, "confidence 0": 12}
+    said = best_sentences(table_of(sweep(SweepScript(differs=differs))))
+    assert said[0].startswith("best confidence threshold 0.")
+    assert said[0].endswith(" of the 6 with plain's ids")
+    assert "the others are not compared" in said
+    every = {cell: 20 for cell in CYCLES if cell.startswith("confidence")}
+    said = best_sentences(table_of(sweep(SweepScript(differs=every))))
+    assert said == (
+        "no confidence threshold is known to pay: all that have run have other ids than plain",
+    )
+    assert verdict(table_of(sweep(SweepScript(differs=every)))).bodies[0].startswith("in 8 of 8")
+    assert best_sentences(table_of(sweep(until_run=0))) == ()
 
 
 def test_a_row_grows_while_its_run_goes_on() -> None:

@@ -284,7 +284,7 @@ async def test_csv_and_report_are_files(tmp_path: Path, monkeypatch: pytest.Monk
     assert "--numerics invariant -n 200" in report
     assert "--arm commit=prefix,confidence=0.5" in report
     assert "ab" * 32 in report
-    assert (exports.exports_folder() / "sweep-table-s1.txt").is_file()
+    assert (exports.exports_folder() / "s1-sweep-table.txt").is_file()
 
 
 async def test_a_run_that_is_no_sweep_leaves_the_table(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_appending_equals_wrapping_at_once(texts: list[str], width: int) -> None
     at_once = lines_of(width, *texts)
     again = lines_of(40, *texts)
     again.rewrap(width)
-    assert one_by_one.lines == at_once.lines == again.lines
+    assert list(one_by_one.lines) == list(at_once.lines) == list(again.lines)
     assert one_by_one.starts == at_once.starts
 
 
@@ -95,3 +95,23 @@ def test_every_row_fits_and_every_ink_is_drawn_once(texts: list[str], width: int
         row = lines.row_of(index)
         if text.strip():
             assert any(at == index and part for at, part, _ in lines.lines[row])
+
+
+@given(st.lists(TEXT, min_size=1, max_size=20), st.integers(1, 12), st.data())
+def test_what_is_copied_is_the_tokens_text_between_two_cells(
+    texts: list[str], width: int, data: st.DataObject
+) -> None:
+    lines = lines_of(width, *texts)
+    whole = "".join(texts)
+    assert lines.between(None, None) == whole
+    rows = range(len(lines.lines))
+    places = [(row, column) for row in rows for column in range(len(lines.row_text(row)))]
+    if not places:
+        return
+    cuts = st.integers(0, len(places) - 1)
+    first, last = sorted((data.draw(cuts), data.draw(cuts)))
+    start, end = places[first], places[last]
+    parts = lines.between(None, start), lines.between(start, end), lines.between(end, None)
+    assert "".join(parts) == whole
+    drawn = "".join(lines.row_text(row)[column] for row, column in places[first:last])
+    assert "".join(parts[1].split()) == "".join(drawn.split())

@@ -105,7 +105,13 @@ def test_no_proposals() -> None:
 
 def test_strict_is_not_told_that_it_drafts_nothing() -> None:
     script = Script(diverges=False, no_drafts=True, policy="strict", drifts=False)
-    assert line_of(streams.run(script)).head == "= IDENTICAL"
+    line = line_of(streams.run(script))
+    assert line.head == "= IDENTICAL"
+    shown = "400 ids   strict drafts nothing, it only carries the drafter"
+    assert at(line, 80) == f"= IDENTICAL  {shown}"
+    assert "state equal after all" in at(line, 120)
+    running = line_of(streams.until(streams.run(script), 99), RunState.DECODING)
+    assert "strict drafts nothing, it only carries the drafter" in at(running, 80)
 
 
 def test_failed_keeps_the_text() -> None:

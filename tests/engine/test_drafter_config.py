@@ -284,3 +284,11 @@ def test_each_given_in_the_others_place(tmp_path: Path) -> None:
     assert "is a drafter" in target_refusal(drafter_path)
     dflash = write_drafter(tmp_path / "d.gguf", dialect="dflash")
     assert "is a drafter" in target_refusal(dflash)
+
+
+@pytest.mark.parametrize("meant", [0.6, 0.9, 0.5, 0.0, 1.0, 0.05])
+def test_the_default_confidence_is_the_decimal_that_was_meant(
+    tmp_path: Path, target: ModelConfig, meant: float
+) -> None:
+    path = write_drafter(tmp_path / "d.gguf", shape=DrafterShape(default_confidence=meant))
+    assert load_drafter(path, target).default_confidence == meant

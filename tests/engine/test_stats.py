@@ -116,6 +116,8 @@ def test_an_infinite_gap_is_never_the_smallest() -> None:
     top = (((3, 1.0),), ((3, 5.0), (4, 4.5)), ((3, 5.0), (4, 4.5)))
     arm.feed(TokensCommitted("r", 1, 0, 0, 0, (3, 3, 3), ("plain",) * 3, top, TimeSplit()))
     assert arm.smallest_gap() == 1
+    assert arm.smallest_gap(among=2) == 1
+    assert arm.smallest_gap(among=1) is None
     assert ArmTally(5).smallest_gap() is None
 
 

@@ -7,6 +7,8 @@ import json
 import math
 import types
 import typing
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     simple = {
-        int: st.integers(),
+        int: st.integers(-(2**63), 2**63 - 1),
         float: st.floats(allow_nan=False),
         str: st.text(),
         bytes: st.binary(max_size=8),
@@ -106,6 +108,12 @@ def test_what_an_older_version_lacked_has_its_default(tmp_path: Path) -> None:
     assert decode(finished) == ev.ArmFinished("r", 1, 5, "length", 3, None)
 
 
+COMMITTED = (
+    '{"event":"TokensCommitted","run_id":"r","arm":0,"t_ns":0,"index":0,"position":0,"ids":%s,'
+    '"sources":%s,"top":[[]],"time":{}}\n'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -119,6 +127,17 @@ def test_what_an_older_version_lacked_has_its_default(tmp_path: Path) -> None:
             '{"schema": "ds4tui.trace/1"}\n'
             '{"event":"TokenText","run_id":1,"arm":0,"t_ns":0,"entries":[]}\n',
             "line 2 is no event",
+        ),
+        ('{"schema": "ds4tui.trace/1"}\n' + COMMITTED % ("[1, 2]", '["plain"]'), "of one length"),
+        ('{"schema": "ds4tui.trace/1"}\n' + COMMITTED % ("[-1]", '["plain"]'), "0 to 4294967295"),
+        (
+            '{"schema": "ds4tui.trace/1"}\n{"event":"TokenText","t_ns":1' + "0" * 20 + "}\n",
+            "64 bits",
+        ),
+        ("[" * 100_000 + "\n", "is no trace"),
+        (
+            '{"schema": "ds4tui.trace/1"}\n' + "[" * 100_000 + "\n",
+            "line 2 is no event: it is nested too deeply",
         ),
     ],
 )
@@ -138,3 +157,44 @@ def test_missing_and_existing_files(tmp_path: Path) -> None:
     assert (tmp_path / "there.jsonl").read_text() == "mine"
     with pytest.raises(Ds4Error, match="cannot be written"):
         TraceWriter(str(tmp_path / "no" / "x.jsonl"))
+
+
+def test_a_file_that_tells_of_loading_only_is_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    loading = ev.LoadProgress("", -1, 5, "reading", 0, 2)
+    failed = ev.RunFailed("", -1, 6, "File not found", "x.gguf does not exist.", "")
+    for events in ([], [loading], [loading, failed]):
+        writer = TraceWriter(str(path))
+        writer.write(events)
+        assert read_trace(str(path)) == events
+        writer.close()
+        assert not path.exists()
+    for event in (replace(failed, run_id="r"), ev.CostMeasured("", -1, 5, "decode", 1, 1, 1, 1, 1)):
+        writer = TraceWriter(str(path))
+        writer.write([loading])
+        writer.write([event])
+        writer.close()
+        assert read_trace(str(path)) == [loading, event]
+        path.unlink()
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow beyond 4 KiB, as on a disk that is full."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_is_one_sentence_and_what_was_written_stays(tmp_path: Path) -> None:
+    path, event = tmp_path / "run.jsonl", TokenText("r", -1, 5, ((1, b"x" * 450),))
+    writer = TraceWriter(str(path))
+    for _ in range(4):
+        writer.write([event])
+    with pytest.raises(Ds4Error, match=r"run\.jsonl cannot be written: File too large"):
+        writer.write([event])
+    writer.close()
+    assert read_trace(str(path)) == [event] * 4

@@ -1,0 +1,102 @@
+"""Exit code 1 is a divergence and nothing else: a full disk and a bug of ours are 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ds4tui import cli
+
+FULL = Path("/dev/full")
+
+
+def run(*words: str, **where: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "ds4tui", *words],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+        **where,  # type: ignore[call-overload]
+    )
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", [("config", "show"), ("inspect", "--json", "-")])
+def test_standard_output_on_a_full_disk(tmp_path: Path, words: tuple[str, ...]) -> None:
+    from tests.engine.random_pair import SMALL, write_target
+
+    files = [str(write_target(tmp_path / "t.gguf", SMALL))] if words[0] == "inspect" else []
+    with FULL.open("w") as full:
+        done = run(*words, *files, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr == b"ds4tui: Output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes a descriptor")
+def test_no_standard_output_at_all() -> None:
+    command = f'"{sys.executable}" -m ds4tui config path >&-'
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes a descriptor")
+def test_no_error_output_at_all(tmp_path: Path) -> None:
+    """What would be said there, progress or a sentence, is for nobody, and goes nowhere else."""
+    from tests.engine.random_pair import SMALL, write_target
+
+    target = write_target(tmp_path / "t.gguf", SMALL)
+    command = f'"{sys.executable}" -m ds4tui export --out "{tmp_path}" -m "{target}" 2>&-'
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 0
+    again = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=False)
+    assert (again.returncode, again.stdout) == (2, b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes a descriptor")
+def test_json_for_a_closed_standard_output_is_refused() -> None:
+    command = f'"{sys.executable}" -m ds4tui ab --json - >&-'
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr == b"ds4tui: Standard output is closed. Give a file.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pipe that breaks")
+def test_a_reader_that_leaves_a_table_is_no_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def table(words: object) -> int:
+        reading, writing = os.pipe()
+        os.close(reading)
+        with open(writing, "w", closefd=False) as file:
+            Console(file=file).print("a table")
+        return 0
+
+    # What rich does to our standard output must not be done to the tests' own.
+    monkeypatch.setattr(os, "dup2", lambda *descriptors: None)
+    monkeypatch.setitem(cli._MAIN, "ab", table)
+    assert cli.main(["ab", "-p", "x"]) == 2
+
+
+def test_a_bug_of_ours_is_no_divergence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(words: object) -> int:
+        raise RuntimeError("something impossible")
+
+    monkeypatch.setitem(cli._MAIN, "ab", broken)
+    assert cli.main(["ab", "-p", "x"]) == 2
+    assert "RuntimeError: something impossible" in capsys.readouterr().err
+
+
+def test_a_key_that_interrupts_is_told_from_all_of_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(words: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._MAIN, "ab", interrupted)
+    assert cli.main(["ab", "-p", "x"]) == 130
+    assert capsys.readouterr().err == "ds4tui: interrupted\n"

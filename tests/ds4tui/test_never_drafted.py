@@ -1,0 +1,47 @@
+"""A drafter that never proposes: from the 50th cycle on row 3 says so, with the last stage."""
+
+from __future__ import annotations
+
+import pytest
+
+from ds4tui.run_state import RunState
+from ds4tui.verdict_line import verdict_line
+from engine.events import CycleFinished, Event
+from engine.settings import Knobs
+from tests.ds4tui.harness import record_of
+from tests.engine.races import engine, run
+from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, path_script
+
+SCRIPT = path_script([2 + i * 7 % 29 for i in range(200)], 13)
+
+
+def silent(tokens: int) -> list[Event]:
+    """Every block is cut by its first confidence."""
+    drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [0.25] * 5)
+    knobs = Knobs("direct", confidence=0.5)
+    return run(engine(ScriptedModel(SCRIPT), drafter), knobs, max_tokens=tokens).events
+
+
+@pytest.mark.parametrize(("cycles", "head"), [(49, "= IDENTICAL"), (50, "! 0 PROPOSALS")])
+def test_the_banner_comes_after_fifty_cycles(cycles: int, head: str) -> None:
+    line = verdict_line(record_of(silent(cycles + 1)), RunState.DONE)
+    assert line.head == head
+
+
+def test_the_banner_is_there_while_the_run_goes_on_and_names_the_stage() -> None:
+    events = silent(120)
+    ends = [at for at, event in enumerate(events) if isinstance(event, CycleFinished)]
+    line = verdict_line(record_of(events[: ends[59] + 1]), RunState.DECODING)
+    assert line.head == "! 0 PROPOSALS"
+    assert line.bodies[0].startswith("in 60 cycles; last stage that ran: confidence")
+    assert "highest .25 < .50" in line.bodies[0]
+
+
+def test_one_proposal_is_enough_to_take_it_away() -> None:
+    drafter = ScriptedDrafter(
+        continuation(SCRIPT), lambda tokens: [0.9 if len(tokens) == 14 else 0.1] * 5
+    )
+    knobs = Knobs("direct", confidence=0.5)
+    found = run(engine(ScriptedModel(SCRIPT), drafter), knobs, max_tokens=150)
+    assert found.arms[1].proposed
+    assert verdict_line(record_of(found.events), RunState.DONE).head == "= IDENTICAL"

@@ -1,0 +1,25 @@
+"""Titles of the panes: whatever the width, no arm without the hash of its ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from ds4tui.marks import UNICODE
+from ds4tui.paint import panes
+from ds4tui.spans import text_of, width_of
+from tests.ds4tui import streams
+from tests.ds4tui.harness import record_of
+
+MIXED = record_of(streams.mixed_run())
+
+
+@pytest.mark.parametrize("width", range(8, 70))
+def test_the_hash_is_in_the_title_at_every_width(width: int) -> None:
+    arm = MIXED.arms[1]
+    for names in (("plain", "DSpark"), ("direct 0.90", "direct 0.60")):
+        for row in (
+            panes.top_title(arm, width, UNICODE),
+            panes.tabs(names, 1, arm, width, UNICODE),
+        ):
+            assert arm.ids_hash[: width - 2] in text_of(row)
+            assert width_of(row) <= width
