@@ -11,13 +11,9 @@ from engine.environment import environment
 
 def machine() -> str:
     """The machine and the installation in words."""
-    model = platform.processor() or platform.machine()
-    cpus = Path("/proc/cpuinfo")
-    if cpus.exists():
-        lines = (line.partition(":") for line in cpus.read_text().splitlines())
-        names = (value.strip() for key, _, value in lines if key.strip() == "model name")
-        model = next(names, model)
-    return ", ".join((model, *(f"{name} {value}" for name, value in environment())))
+    found = dict(environment())
+    model = found.pop("cpu", platform.machine())
+    return ", ".join((model, *(f"{name} {value}" for name, value in found.items())))
 
 
 def write(path: Path, name: str, lines: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ characters as glyphs and never read as markup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,13 +25,15 @@ WORK = (
     "sha256",
     "tok/s",
     "speed-up",
-    "",
+    "note",
     "depth",
     "acc/proposed",
     "acc/drafted",
 )
 """Columns of the two tables: is it the same, and what does it cost."""
 _NUMERIC = ("ids", "tok/s", "depth")
+PREFIX = 120
+"""Characters of the text before a divergence."""
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -144,7 +147,9 @@ def divergence(arm: Document) -> list[str]:
         lines.append(f"  choices that differ: {'; '.join(found['differing_choices'])}")
     if found["inside_repeat"]:
         lines.append("  plain's token lies inside an 8-gram that it had written before: a loop")
-    lines.append(f'  shared prefix: "{one_line(found["shared_prefix"][-120:])}"')
+    shared = found["shared_prefix"]
+    cut = "…" if len(shared) > PREFIX else ""
+    lines.append(f'  shared prefix: "{cut}{one_line(shared[-PREFIX:])}"')
     return lines
 
 
@@ -294,7 +299,7 @@ WIDE = 100
 """Columns from which the table by category has all of its columns."""
 BY_CATEGORY = (
     "category", "arm", "identical", "first", "depth", "acc/proposed", "sha256", "tok/s", "speed-up",
-    "",
+    "note",
 )  # fmt: skip
 
 
@@ -353,9 +358,21 @@ def markdown_categories(found: Sequence[Document]) -> list[str]:
     return ["## By category", "", *markdown_table(BY_CATEGORY, category_rows(found))]
 
 
-_MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#"})
+_MARKUP = re.compile(
+    r"""[`*~|\[\]]                  # code, emphasis, strikes, cells, links
+    | \\(?=[!-/:-@\[-`{-~]|\Z)      # an escape, a hard line break
+    | (?<!\w)_+ | _+(?!\w)          # emphasis, which never begins or ends within a word
+    | <(?=[A-Za-z/!?])              # tags and addresses
+    | &(?=\#?\w+;)                  # entities
+    | (?<!\S)(?:\#+(?!\S) | >)      # headings with their closing signs, quotes
+    """,
+    re.VERBOSE,
+)
+"""What CommonMark and GitHub read as markup in a line; nothing else is escaped, for who reads the
+file as it is."""
 
 
 def escaped(text: Any) -> str:
     """Untrusted text as Markdown that shows it literally."""
-    return one_line(str(text), 2000).translate(_MARKUP)
+    line = one_line(str(text), 2000)
+    return _MARKUP.sub(lambda found: "".join(f"\\{char}" for char in found[0]), line)

@@ -18,7 +18,7 @@ from ds4tui.ascii_lines import AsciiLines
 from ds4tui.commands import KeyCommands
 from ds4tui.config import UiConfig
 from ds4tui.controller import NO_CHOICES, Changes, Controller
-from ds4tui.exports import report_of, write_export, write_run
+from ds4tui.exports import report_of, why_no_report, write_export, write_run
 from ds4tui.hangup import HUNG_UP, LOOK_SECONDS, TERMINATED, on_signal, terminal_is_gone
 from ds4tui.keys import KeyTable
 from ds4tui.link import EngineLink, ReplayLink
@@ -103,6 +103,7 @@ class Ds4App(RunActions):
         super().__init__()
         self.store = store or TraceStore(None)
         self.controller = controller
+        self.controller.session.now = self.store.now
         self.pacing = Pacing()
         self.config = config or UiConfig()
         self.marks = choose(self.config.ascii)
@@ -154,7 +155,7 @@ class Ds4App(RunActions):
         self._leave()
 
     def _leave(self) -> None:
-        self.controller.drain()
+        self._drain()
         self.controller.close()
         self.store.close()
 
@@ -173,12 +174,18 @@ class Ds4App(RunActions):
         if not decodes or self.pacing.is_due():
             self.drain()
 
+    def _drain(self) -> Changes:
+        """Take over what the engine sent, and store the runs that ended with it."""
+        changes = self.controller.drain()
+        ended = self.controller.take_ended()
+        if self.controller.player is None:
+            for record in ended:
+                self.store.save(record)
+        return changes
+
     def drain(self) -> None:
         """Take over what the engine sent since the last frame."""
-        changes = self.controller.drain()
-        newest = self.controller.newest
-        if changes.ended and newest is not None and self.controller.player is None:
-            self.store.save(newest)
+        changes = self._drain()
         problem = self.store.problem()
         if problem:
             changes.notices.append(("warning", problem))
@@ -261,7 +268,8 @@ class Ds4App(RunActions):
         of_set = suite_of(self.controller.suites.values(), record)
         text = report_of(record, of_set) if record is not None else None
         if text is None or record is None or record.started is None:
-            self.notify("no report: the run has not ended", severity="warning", markup=False)
+            why = why_no_report(record, is_replay=self.controller.player is not None)
+            self.notify(f"no report: {why}", severity="warning", markup=False)
             return
         self.copy(text, f"run-{record.started.run_id}-report.md", "the report")
 

@@ -94,7 +94,7 @@ def _add_run_options(
     add = parser.add_argument_group("prompt").add_argument
     add("-p", "--prompt", metavar="TEXT", help="the prompt")
     add("--prompt-file", metavar="F", help="a file that holds the prompt")
-    add("--prompts", metavar="FILE", help="a set: one prompt, or one JSON object, per line")
+    add("--prompts", metavar="SET", help="demo, set20, or a file: a prompt or JSON object a line")
     add("--system", metavar="TEXT", help="system prompt")
     add("--no-chat", action="store_true", help="give the prompt as raw text")
     add("--think", action="store_true", help="let the model think first")

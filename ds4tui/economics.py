@@ -16,8 +16,10 @@ from engine.events import CycleFinished
 from engine.paths import POLICIES
 from engine.stats import ArmTally
 
-Pays = Literal["pays", "loses", "never", "open"]
-"""`never`: break-even lies deeper than a cycle can go; `open`: the depth's interval has it."""
+Pays = Literal["pays", "loses", "never", "open", "few"]
+"""`never`: break-even lies deeper than a cycle can go; `open`: the depth's interval has it; `few`:
+too few steps for a break-even."""
+TOO_FEW = "too few cycles yet"
 
 Z95 = 1.96
 
@@ -80,7 +82,7 @@ class CurveRow:
         rows: 1 is a decode: nothing was proposed.
         verify: (median, half of the distance between quartiles) milliseconds; None = not seen.
         replay: mean re-decode per cycle of this length, at this run's depths.
-        cycle: draft, verify, commit and replay together.
+        cycle: draft, verify, commit and replay together; None = seen too rarely to say.
         break_even: the depth at which a cycle costs as much as decoding its tokens.
         depth: mean depth of this run's cycles of this length, with half of its 95 % interval.
         cycles: how many there were.
@@ -101,7 +103,7 @@ class CurveRow:
     def pays(self) -> Pays | None:
         """Whether cycles of this length paid; None without cycles or cost."""
         if self.break_even is None:
-            return None
+            return "few" if self.cycles else None
         if self.break_even > self.rows and self.steps >= LEAST_VALUES:
             return "never" if self.rows > 1 else "loses"
         if self.depth is None:
@@ -123,7 +125,7 @@ def curve(table: CostTable, cycles: Sequence[CycleFinished], policy: str) -> lis
         cost = table.decode if rows == 1 else table.verify.get(rows)
         draft, verify = table.draft_ms(rows - 1), table.verify_ms(rows)
         whole = None
-        if draft is not None and verify is not None:
+        if draft is not None and verify is not None and table.is_sure(rows):
             whole = draft + verify + table.commit_ms + replay
         found.append(
             CurveRow(
@@ -281,7 +283,7 @@ class Prediction:
     Args:
         speedup: predicted; None when a cost is not known.
         break_even: mean depth from which on it pays, at these lengths; infinite when every
-            token of a cycle costs as much as a plain step.
+            token of a cycle costs as much as a plain step; None = seen too rarely to say.
         never: break-even lies beyond the deepest cycle.
         why: a reason for `never`, or what is missing.
     """
@@ -322,9 +324,17 @@ def predict(table: CostTable, shape: Shape, policy: str) -> Prediction:
         if proposed:
             again += count * replayed_rows(policy, proposed, accepted)
     time = fixed + again * table.replay_ms
+    if not _is_sure(table, shape):
+        return Prediction(policy, shape.tokens * step / time, None, False, TOO_FEW)
     break_even = _break_even(table, shape, policy, fixed, again)
     never = break_even > shape.block + 1
     return Prediction(policy, shape.tokens * step / time, break_even, never, _why(policy, never))
+
+
+def _is_sure(table: CostTable, shape: Shape) -> bool:
+    """Most cycles are of lengths whose costs were seen often enough."""
+    sure = sum(n for (proposed, _), n in shape.counts.items() if table.is_sure(proposed + 1))
+    return 2 * sure >= sum(shape.counts.values()) and table.decode.n >= LEAST_VALUES
 
 
 def _break_even(table: CostTable, shape: Shape, policy: str, fixed: float, again: int) -> float:

@@ -81,14 +81,22 @@ class CostTable:
     numerics: str = ""
 
     def verify_ms(self, rows: int) -> float | None:
-        """A verify of so many rows; between and beyond measured ones along straight lines."""
+        """A verify of so many rows; other lengths along straight lines between those seen often."""
         if rows == 1:
             return self.decode.median
-        return along({at: cost.median for at, cost in self.verify.items()}, rows)
+        return along(_medians(self.verify), rows)
 
     def draft_ms(self, drafts: int) -> float | None:
         """Drafting until so many drafts are proposed."""
-        return along({at: cost.median for at, cost in self.draft.items()}, drafts)
+        return along(_medians(self.draft), drafts)
+
+    def is_sure(self, rows: int) -> bool:
+        """The cost of a cycle of this length rests on steps that were seen often enough.
+
+        Those are steps of its own, or of two other lengths that a line goes through.
+        """
+        own = rows == 1 or _is_sure(self.verify, rows)
+        return own and self.decode.n >= LEAST_VALUES and _is_sure(self.draft, rows - 1)
 
     @property
     def commit_ms(self) -> float:
@@ -105,8 +113,22 @@ class CostTable:
 
         None below two lengths.
         """
-        often = [(n, cost) for n, cost in self.verify.items() if n > 1 and cost.n >= LEAST_VALUES]
-        return line_through([(rows, cost.median, cost.n) for rows, cost in often])
+        often = _often(self.verify).items()
+        return line_through([(rows, cost.median, cost.n) for rows, cost in often if rows > 1])
+
+
+def _often(costs: Mapping[int, Cost]) -> dict[int, Cost]:
+    return {at: cost for at, cost in costs.items() if cost.n >= LEAST_VALUES}
+
+
+def _medians(costs: Mapping[int, Cost]) -> dict[int, float]:
+    """Of the lengths that were seen often enough; of all when none was."""
+    return {at: cost.median for at, cost in (_often(costs) or costs).items()}
+
+
+def _is_sure(costs: Mapping[int, Cost], at: int) -> bool:
+    often = _often(costs)
+    return at in often or len(often) > 1
 
 
 def along(known: Mapping[int, float], at: int) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
+from ds4tui.pair import PairRecord
 from ds4tui.report import Document, RunEvents, ab_document
 from ds4tui.report_markdown import markdown
 from ds4tui.run_record import RunRecord
@@ -58,13 +59,32 @@ def document_of(record: RunRecord) -> Document | None:
     return ab_document([RunEvents.of(list(record.events))])
 
 
+def why_no_report(record: RunRecord | None, is_replay: bool) -> str:
+    """Why `report_of` has nothing to say on what is shown.
+
+    Args:
+        is_replay: the run is played from a trace.
+    """
+    if record is None or record.started is None:
+        return "there is no run"
+    if isinstance(record, PairRecord):
+        return "a report is of one run, and this compares two"
+    if len(record.arms) < 2:
+        return "a run of plain alone compares nothing"
+    if record.failed is not None:
+        return "the run has failed"
+    if record.finished is None and is_replay:
+        return "the replay has not come to the end of the run"
+    return "the run has not ended"
+
+
 def report_of(record: RunRecord, of_set: SuiteRecord | None = None) -> str | None:
-    """The run as the Markdown of `ds4tui ab --report`; None until it has ended.
+    """The run as the Markdown of `ds4tui ab --report`; None until it has ended, and of plain alone.
 
     Args:
         of_set: the suite that it is a run of, whose figures by category go with it.
     """
-    document = document_of(record)
+    document = document_of(record) if len(record.arms) > 1 else None
     if document is None:
         return None
     if of_set is None or record.started is None:

@@ -15,6 +15,7 @@ from ds4tui.paint.panes import LoadStep
 from ds4tui.playback import Playback
 from ds4tui.run_record import RunRecord, is_same, newest_of
 from ds4tui.run_state import RunState
+from ds4tui.session_runs import SessionRuns
 from ds4tui.suite_record import SuiteRecord, begin
 from engine.events import (
     ArmFinished,
@@ -47,6 +48,7 @@ class Intake:
         self.state = RunState.IDLE
         self.steps: dict[str, LoadStep] = {}
         self.runs: list[RunRecord] = []
+        self.session = SessionRuns()
         self.failure: RunFailed | None = None
         self.ready: EngineReady | None = None
         self.rendered: PromptRendered | None = None
@@ -61,6 +63,7 @@ class Intake:
         self._record: RunRecord | None = None
         self._chosen: RunRecord | None = None
         self._open: dict[str, RunRecord] = {}
+        self._ended: list[RunRecord] = []
         self._clock = clock
 
     # What is shown
@@ -90,6 +93,11 @@ class Intake:
         if arm is not None:
             record.choose(arm)
         self._chosen = None if record is self._record else record
+
+    def show_newest(self) -> None:
+        """Show the newest run again."""
+        self.end_playback()
+        self._chosen = None
 
     @property
     def shown_state(self) -> RunState:
@@ -180,6 +188,7 @@ class Intake:
             others = [run for run in self.runs if not is_same(run, event)]
             self.runs = newest_of([*others, record])
             self.over_prompts.add(record)
+            self.session.begin(record)
             if self._suite is not None and event.suite_id == self._suite.started.suite_id:
                 self._suite.add(record)
                 changes.suite = True
@@ -188,7 +197,7 @@ class Intake:
             self.state = RunState.PREFILL
             changes.record = True
         if isinstance(event, RunFinished):
-            del self._open[event.run_id]
+            self._end(self._open.pop(event.run_id))
             changes.suite |= self._suite is not None
         if record is not self._record:
             return  # the last words of a run that was dropped
@@ -248,12 +257,23 @@ class Intake:
         if trace.is_over and not has_come and self.is_busy:
             self.state = RunState.CANCELLED
             self._end_suite()
+            for record in self._open.values():
+                self.session.end(record)
             changes.ended = True
             changes.notices.append(("warning", "The trace ends here, inside a run."))
         elif self.state.is_busy and trace.is_paused:
             self.state = RunState.PAUSED
         elif self.state is RunState.PAUSED and not trace.is_paused:
             self.state = RunState.DECODING
+
+    def take_ended(self) -> list[RunRecord]:
+        """Runs that have ended since the last call: nothing more comes of them."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _end(self, record: RunRecord) -> None:
+        self.session.end(record)
+        self._ended.append(record)
 
     def _end_suite(self) -> None:
         if self._suite is not None:
@@ -272,7 +292,9 @@ class Intake:
             changes.notices.append(("error", f"{event.message} {event.hint}".strip()))
             return
         self.failure = event
-        self._open.clear()
         if self._record is not None and self._record.finished is None:
             self._record.feed(event)
             changes.tokens = True
+        for record in self._open.values():
+            self._end(record)
+        self._open.clear()

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ds4tui.matrix_cells import CellRun, Place, cell_document
+from ds4tui.matrix_names import numerics_of
 from ds4tui.report import Document, RunEvents, ab_document
 from ds4tui.set_figures import by_category, work
 from engine import stats
 from engine.events import (
+    CUT_SHORT,
     ArmInfo,
     CycleFinished,
     Event,
@@ -31,16 +33,14 @@ from engine.events import (
 from engine.text import one_line
 
 SCHEMA = "ds4tui.matrix/1"
-CUT_SHORT = ("stop", "cancelled")
-"""Ends of arms whose run says nothing of a cell."""
 
 
 @dataclass(slots=True)
 class MatrixReport:
     """Takes the events of one matrix or set after the other, keeps what the document needs.
 
-    A later suite over the same prompts with the same settings fills or replaces cells; any other
-    one starts anew.
+    A later suite with the same settings keeps the other cells and, where it runs only some of the
+    prompts, the other prompts; any other one starts anew.
     """
 
     labels: list[str] = field(default_factory=list)
@@ -90,11 +90,25 @@ class MatrixReport:
             self._clear()
             self.labels, self.name, self._limit = labels, event.name, event.max_tokens
         self._cells = event.cells
+        if event.runs == len(labels) * len({numerics_of(cell) for cell in event.cells} or {""}):
+            self._empty(event.cells)
         known = set(self.order)
         if known <= set(event.cells):
             self.order = list(event.cells)
         else:
             self.order += [cell for cell in event.cells if cell not in known]
+
+    def _empty(self, cells: Sequence[str]) -> None:
+        """Forget cells that run again on every prompt, and plain where no cell is left beside it.
+
+        Else figures of two suites would stand in one cell.
+        """
+        for cell in cells:
+            for figures in (self._places, self._documents, self._categories, self._stale):
+                figures.pop(cell, None)
+        left = {numerics_of(cell) for cell in self._places}
+        self._plain = {key: run for key, run in self._plain.items() if key[0] in left}
+        self._plain_documents.clear()
 
     def _clear(self) -> None:
         self.forget_running()

@@ -25,7 +25,7 @@ from ds4tui.matrix_names import SHORT_POLICY, row_of, short_row
 from ds4tui.report import Document
 from engine.text import one_line, visible
 
-WORK = ("arm", "sha256", "tok/s", "speed-up", "", "depth", "replay ms")
+WORK = ("arm", "sha256", "tok/s", "speed-up", "note", "depth", "replay ms")
 LABEL = 12
 """Characters of a prompt's label in a table."""
 

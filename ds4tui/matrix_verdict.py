@@ -31,14 +31,14 @@ def suite_verdict(record: SuiteRecord, run_key: str) -> VerdictLine:
     if record.failed is not None and record.is_over:
         return _failed(record, cells, run_key)
     if not cells:
-        if report.numerics:
+        if report.numerics and not report.order:
             return VerdictLine("idle", "· PLAIN ONLY", ("no drafter, so nothing is compared",))
         ended = "stopped before the first run had ended" if record.is_over else "the first run"
         return VerdictLine("idle", "· no run has ended yet", (ended,))
     missed = [cell for cell in cells if cell["as_required"] is False]
     if missed:
         return _missed(report, missed)
-    far = "" if report.is_complete else " so far"
+    far = "" if report.is_complete and not report.is_stale else " so far"
     withheld = report.withheld()
     if withheld:
         return VerdictLine("withheld", "? WITHHELD", (drawable_line(withheld),))
@@ -66,7 +66,9 @@ def _failed(record: SuiteRecord, cells: Sequence[Document], run_key: str) -> Ver
     assert record.failed is not None
     message = drawable_line(record.failed.message).removesuffix(".")
     kept = "what has ended is kept   " if cells else ""
-    return VerdictLine("failed", "\u00d7 FAILED", (f"{message}   {kept}{run_key} goes on", message))
+    return VerdictLine(
+        "failed", "\u00d7 FAILED", (f"{message}   {kept}{run_key} runs all", message)
+    )
 
 
 def _missed(report: MatrixReport, missed: Sequence[Document]) -> VerdictLine:

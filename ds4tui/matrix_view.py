@@ -133,7 +133,7 @@ def view_of(record: SuiteRecord) -> MatrixView:
         plain,
         tuple(_prompt(record, order, index) for index in range(count)),
         record.started.max_tokens,
-        _progress(record),
+        progress_of(record),
     )
 
 
@@ -246,12 +246,16 @@ def _prompt_verdict(
     return ""
 
 
-def _progress(record: SuiteRecord) -> Progress:
+def progress_of(record: SuiteRecord) -> Progress:
+    """How far a matrix or set is."""
     report, running = record.report, record.running
     cells = record.started.cells
     per_run = {n: sum(numerics_of(cell) == n for cell in cells) for n in map(numerics_of, cells)}
     done = 0
     for run in record.runs:
+        has_ended = record.is_over or run.finished is not None
+        if has_ended and not run.is_whole:
+            continue  # it fills no cell
         ends = [arm.finished for arm in run.arms[1:]] if run.arms[1:] else [run.finished]
         done += sum(end is not None for end in ends)
     started = running.started if running is not None else None

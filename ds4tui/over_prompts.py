@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ds4tui.run_record import ArmRecord, RunRecord
 from engine.cycle_counts import CycleCounts
-from engine.events import RunStarted, SettingsChanged
+from engine.events import RunStarted
 
 _OF_THE_PROMPT = ("system", "chat", "think", "control_tokens", "max_tokens", "prompt_index")
 _OF_THE_ARM = ("numerics", "commit", "confidence", "draft_max")
@@ -16,30 +18,50 @@ Same = tuple[object, ...]
 class OverPrompts:
     """Sums live over the runs of the session, those that are no longer in memory included.
 
-    A prompt that ran again counts once, as it ran last; a run whose knobs were turned does not
-    count, since its cycles are of several settings.
+    A prompt that ran again counts once, as it ran last. A run that was cut short does not count,
+    and neither does one whose knobs were turned: its cycles are of several settings.
     """
 
     def __init__(self) -> None:
-        self._found: dict[Same, dict[object, tuple[CycleCounts, list[SettingsChanged]]]] = {}
+        self._found: dict[Same, dict[object, CycleCounts]] = {}
+        self._newest: RunRecord | None = None
 
     def add(self, record: RunRecord) -> None:
         """Take a run that has begun; its counts are read when they are asked for."""
-        started = record.started
-        if started is None:
+        self._settle()
+        self._newest = record
+
+    def _settle(self) -> None:
+        """Take over the counts of the newest run if it has come to its end."""
+        record = self._newest
+        if record is None or record.started is None or not record.is_whole:
             return
-        for arm in record.arms:
-            if (arm.info.kind, arm.info.role) == ("dspark", "arm"):
-                prompts = self._found.setdefault(settings_of(started, arm), {})
-                prompts[started.prompt_ids] = arm.tally.counts, arm.changes
+        self._newest = None
+        for settings, counts in _counted(record, record.started):
+            self._found.setdefault(settings, {})[record.started.prompt_ids] = counts
 
     def counts(self, record: RunRecord, arm: ArmRecord) -> tuple[int, CycleCounts] | None:
         """(prompts, counts) of the settings that an arm was started with; None without any."""
         if record.started is None:
             return None
-        prompts = self._found.get(settings_of(record.started, arm), {})
-        whole = [counts for counts, changes in prompts.values() if counts.cycles and not changes]
+        self._settle()
+        wanted = settings_of(record.started, arm)
+        found = dict(self._found.get(wanted, {}))
+        running = self._newest
+        if running and running.started and not (running.finished or running.failed):
+            for settings, counts in _counted(running, running.started):
+                if settings == wanted:
+                    found[running.started.prompt_ids] = counts
+        whole = list(found.values())
         return (len(whole), sum(whole[1:], whole[0])) if whole else None
+
+
+def _counted(record: RunRecord, started: RunStarted) -> Iterator[tuple[Same, CycleCounts]]:
+    """(settings, counts) of the drafting arms whose knobs were not turned."""
+    for arm in record.arms:
+        is_drafting = (arm.info.kind, arm.info.role) == ("dspark", "arm")
+        if is_drafting and arm.cycles and not arm.changes:
+            yield settings_of(started, arm), arm.tally.counts
 
 
 def settings_of(started: RunStarted, arm: ArmRecord) -> Same:

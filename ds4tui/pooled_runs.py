@@ -30,7 +30,7 @@ def work_of(record: RunRecord) -> Work | None:
 
 
 def alike(record: RunRecord, runs: Iterable[RunRecord]) -> list[Work]:
-    """The run shown, and the newest run of every other prompt whose arm has the same settings.
+    """The run shown, and the newest whole run of every other prompt with the same settings.
 
     A run whose knobs were turned is of several settings: it has none beside it, nor is it beside
     another one.
@@ -47,7 +47,7 @@ def alike(record: RunRecord, runs: Iterable[RunRecord]) -> list[Work]:
     found = {record.started.prompt_ids: own}
     for run in reversed(list(runs)):
         started = run.started
-        if started is None or run.finished is None or started.prompt_ids in found:
+        if started is None or not run.is_whole or started.prompt_ids in found:
             continue
         same = (
             arm

@@ -19,6 +19,7 @@ from ds4tui.rejected import RejectedDrafts
 from ds4tui.segments import Segments
 from ds4tui.visible import drawable_line, token_label
 from engine.events import (
+    CUT_SHORT,
     ArmFinished,
     ArmInfo,
     CycleFinished,
@@ -215,6 +216,13 @@ class RunRecord:
             found = speedup([plain.tally.token_ns], [dspark.tally.token_ns])
             self._speedups[arm] = found
         return self._speedups[arm]
+
+    @property
+    def is_whole(self) -> bool:
+        """It has ended, and nobody cut it short."""
+        ends = [arm.finished.reason for arm in self.arms if arm.finished is not None]
+        all_ended = self.finished is not None and len(ends) == len(self.arms)
+        return all_ended and not any(reason in CUT_SHORT for reason in ends)
 
     @property
     def is_playable(self) -> bool:

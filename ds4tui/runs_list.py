@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
 from ds4tui.run_record import ArmRecord, RunRecord
 from engine.stats import speedup
+
+RUNNING, CUT_OFF = "running", "cut off"
+"""First words of the verdict on a run without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,18 @@ class RunLine:
     versus: str
     tokens: int
 
+    @property
+    def goes_on(self) -> bool:
+        """More is to come of the run."""
+        return self.verdict.startswith(RUNNING)
 
-def lines_of(record: RunRecord, time: str) -> list[RunLine]:
-    """A line per DSpark arm that is no control; one for plain when there is none."""
+
+def lines_of(record: RunRecord, time: str, *, goes_on: bool = False) -> list[RunLine]:
+    """A line per DSpark arm that is no control; one for plain when there is none.
+
+    Args:
+        goes_on: more is to come of the run; else a run without an end was cut off.
+    """
     started = record.started
     if started is None:
         return []
@@ -46,10 +58,10 @@ def lines_of(record: RunRecord, time: str) -> list[RunLine]:
         for at, arm in enumerate(record.arms)
         if arm.info.kind == "dspark" and arm.info.role == "arm"
     ]
-    return [_line(record, at, time) for at in shown or [0]]
+    return [_line(record, at, time, goes_on) for at in shown or [0]]
 
 
-def _line(record: RunRecord, at: int, time: str) -> RunLine:
+def _line(record: RunRecord, at: int, time: str, goes_on: bool) -> RunLine:
     started, arm = record.started, record.arms[at]
     assert started is not None
     drafter = PurePath(arm.info.drafter).stem if at and arm.info.drafter else "-"
@@ -63,21 +75,21 @@ def _line(record: RunRecord, at: int, time: str) -> RunLine:
         confidence=arm.info.confidence,
         drafter="embedded" if drafter == "tiny-v4-dspark" else drafter,
         ids=arm.ids_hash if arm.ids else "-",
-        verdict=_verdict(record, arm),
+        verdict=_verdict(record, arm, goes_on),
         tokens_per_s=arm.tokens_per_s,
         versus=_versus(record, arm),
         tokens=len(arm.ids),
     )
 
 
-def _verdict(record: RunRecord, arm: ArmRecord) -> str:
+def _verdict(record: RunRecord, arm: ArmRecord, goes_on: bool) -> str:
     if record.failed is not None:
         return "\u00d7 FAILED"
     if arm.diverged is not None:
         what = "LOGIC ERROR" if arm.diverged.logic_error else arm.diverged.verdict
         return f"≠ #{arm.diverged.index} {what}"
     if record.finished is None:
-        return f"running #{len(arm.ids)}"
+        return f"{RUNNING if goes_on else CUT_OFF} #{len(arm.ids)}"
     if arm.info.kind == "plain":
         return "· PLAIN ONLY"
     if record.finished.identical is None:
@@ -104,10 +116,17 @@ def lines_as_json(lines: Sequence[RunLine]) -> list[dict[str, Any]]:
 
 
 def lines_from_json(data: object) -> list[RunLine]:
-    """The lines of a stored trace; none when they are not as this version writes them."""
+    """The lines of a stored trace; none when they are not as this version writes them. Nothing more
+    comes of a run on disk, so one without an end was cut off."""
     if not isinstance(data, list):
         return []
     try:
-        return [RunLine(**item) for item in data]
-    except TypeError:
+        lines = [RunLine(**item) for item in data]
+        return [
+            replace(line, verdict=line.verdict.replace(RUNNING, CUT_OFF, 1))
+            if line.goes_on
+            else line
+            for line in lines
+        ]
+    except (AttributeError, TypeError):
         return []

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 from ds4tui.controller import Controller
+from ds4tui.matrix_view import progress_of
 from ds4tui.paint.bars import Shown
 from ds4tui.paint.panes import LOAD_STEPS, LoadStep
 from ds4tui.pair import PairRecord
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
+from ds4tui.spans import crop, text_of
 from ds4tui.visible import drawable_line
 from engine.settings import Knobs
 
@@ -31,12 +33,20 @@ def load_steps(controller: Controller) -> list[LoadStep]:
 
 
 def state_text(controller: Controller) -> str:
-    """The run's state for row 1: `LOADING 2/4`, `RUN #171`, `DONE 1.9 s`, ..."""
+    """The state for row 1: `LOADING 2/4`, `RUN #171`, `DONE 1.9 s`, of a suite `RUNNING 3/20`."""
     record = controller.record
     player = controller.player
     if player is not None and _plays(controller):
         pause = "PAUSED " if player.is_paused else ""
         return f"{pause}REPLAY {_factor(player.speed)}x"
+    suite = controller.running_suite
+    if suite is not None and controller.state.is_busy:
+        done, total = sum(run.finished is not None for run in suite.runs), suite.started.runs
+        if suite.has_report:
+            progress = progress_of(suite)
+            done, total = progress.done, progress.total
+        word = "PAUSED" if controller.state is RunState.PAUSED else "RUNNING"
+        return f"{word} {done}/{total}"
     match controller.state:
         case RunState.LOADING:
             begun = len([s for s in controller.steps.values() if s.stage != "prefill"])
@@ -236,6 +246,19 @@ def _wanted_keys(controller: Controller) -> list[str]:
             ]
 
 
+PROMPT_CELLS = 16
+"""Of a prompt in a label."""
+
+
+def _other_prompt(controller: Controller) -> list[str]:
+    """The prompt that a run would be of, when another one is shown; else nothing."""
+    record, text = controller.record, drawable_line(controller.prompt.text)
+    shown = record.started.prompt if record is not None and record.started is not None else ""
+    if not shown or not text or shown == controller.prompt.text or not controller.choices.numerics:
+        return []
+    return [f'"{text_of(crop([(text, "")], PROMPT_CELLS, "…"))}"']
+
+
 def _labels(controller: Controller) -> dict[str, str]:
     done = controller.state in (RunState.DONE, RunState.CANCELLED) and controller.playback is None
     verb = "Try " if done else ""
@@ -249,7 +272,7 @@ def _labels(controller: Controller) -> dict[str, str]:
         controller.player is not None and controller.player.is_paused
     )
     return {
-        "run": " ".join([run, *turned]),
+        "run": " ".join([run, *turned, *_other_prompt(controller)]),
         "numerics": f"{verb}{numerics}" if numerics else "Numerics",
         "policy": f"{verb}{policy}" if policy else "Policy",
         "all_cells": "All cells",

@@ -64,6 +64,12 @@ class SweepRow:
         return ratio(self.accepted, self.proposed)
 
     @property
+    def is_faster(self) -> bool:
+        """Surely faster than plain, with plain's ids."""
+        found = self.speedup
+        return found is not None and found.resolved and found.value > 1
+
+    @property
     def half(self) -> float | None:
         """Half of the 95 % interval of the rate, tokens per second."""
         if self.speedup is None or self.tokens_per_s is None:
@@ -75,6 +81,8 @@ class SweepRow:
 @dataclass(frozen=True, slots=True)
 class BestRange:
     """The values that are not resolved from the fastest one, next to it on both sides.
+
+    There is one only where that is surely faster than plain.
 
     Args:
         default: how the default stands to the fastest: its speed / the fastest's; None = unknown.
@@ -118,6 +126,11 @@ class SweepTable:
     def values(self) -> tuple[SweepRow, ...]:
         """The rows that have a value."""
         return tuple(row for row in self.rows if row.value is not None)
+
+    @property
+    def fastest(self) -> SweepRow | None:
+        """The value with the most tok/s among those with plain's ids and a run that has ended."""
+        return fastest_of(self.values)
 
     @property
     def different(self) -> tuple[SweepRow, ...]:
@@ -315,6 +328,12 @@ def _disagrees(plain: Sequence[Work]) -> int | None:
     return None
 
 
+def fastest_of(rows: Sequence[SweepRow]) -> SweepRow | None:
+    """The value with the most tok/s; only rows that have a speed-up count."""
+    known = (row for row in rows if row.value is not None and row.speedup is not None)
+    return max(known, key=lambda row: row.tokens_per_s or 0.0, default=None)
+
+
 def best_range(
     rows: Sequence[SweepRow],
     faster: Callable[[SweepRow, SweepRow], Speedup | None],
@@ -322,17 +341,18 @@ def best_range(
 ) -> BestRange | None:
     """The fastest value by tok/s and its neighbours that are not resolved from it.
 
-    Only rows with identical work and a finished run count; None without one.
+    Only rows with identical work and a finished run count; None where no value is surely faster
+    than plain.
 
     Args:
         faster: how many times faster a row is than another.
     """
+    fastest = fastest_of(rows)
+    if fastest is None or not fastest.is_faster:
+        return None
     known = [row for row in rows if row.value is not None and row.speedup is not None]
     known.sort(key=lambda row: row.value or 0.0)
-    if not known:
-        return None
-    at = max(range(len(known)), key=lambda n: known[n].tokens_per_s or 0.0)
-    fastest = known[at]
+    at = known.index(fastest)
 
     def edge(step: int) -> float:
         edge = at

@@ -101,12 +101,17 @@ class SweepSheet:
 
     @property
     def cursor(self) -> SweepRow | None:
-        """The row under the cursor: the fastest one, or the chosen value, until it is moved."""
+        """The row under the cursor: the best one, or the chosen value, until it is moved."""
         table = self.table
         found = table.row(self._cursor) if self._cursor else None
         if found is None and table.best is not None:
             found = table.best.fastest
         return found or next((row for row in table.values if row.value == self.chosen), None)
+
+    @property
+    def offers_value(self) -> bool:
+        """The cursor stands on a value for a reason: it was moved there, or that one is best."""
+        return bool(self._cursor) or self.table.best is not None
 
     def move(self, step: int) -> None:
         """The cursor to the next value or the one before."""

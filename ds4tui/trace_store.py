@@ -52,12 +52,15 @@ class TraceStore:
     Args:
         folder: None stores nothing.
         now: local time, for names and lines.
+
+    `gone` is what was deleted: by hand, or since `KEPT` newer ones came.
     """
 
     def __init__(self, folder: Path | None, now: Callable[[], datetime] = datetime.now) -> None:
         self.folder = folder
         self.now = now
-        self.paths: dict[str, Path] = {}
+        self.gone: set[Path] = set()
+        self._paths: dict[str, Path] = {}
         self._jobs: queue.SimpleQueue[tuple[RunRecord, datetime] | None] = queue.SimpleQueue()
         self._problems: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._has_failed = False
@@ -96,8 +99,14 @@ class TraceStore:
                     found.append(StoredTrace(path, tuple(lines_from_json(head.get("lines")))))
         return found
 
+    def path_of(self, run_id: str) -> Path | None:
+        """The trace of a run of this session; None when there is none, or none any more."""
+        path = self._paths.get(run_id)
+        return None if path in self.gone else path
+
     def remove(self, path: Path) -> None:
         """Delete a trace of the folder."""
+        self.gone.add(path)
         with contextlib.suppress(OSError):
             path.unlink()
 
@@ -129,7 +138,7 @@ class TraceStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = lines_as_json(lines_of(record, at.strftime("%H:%M")))
         run = "".join(char for char in record.started.run_id if char.isalnum() or char in "-_")
-        path = self.folder / f"{at:%Y%m%d-%H%M%S}-{run}.jsonl"
+        path = self.folder / f"{at:%Y%m%d-%H%M%S-%f}-{run}.jsonl"
         part = path.with_suffix(".part")
         try:
             with part.open("w", encoding="utf-8", newline="\n") as file:
@@ -143,7 +152,7 @@ class TraceStore:
             with contextlib.suppress(OSError):
                 part.unlink()
             raise
-        self.paths[record.started.run_id] = path
+        self._paths[record.started.run_id] = path
         for old in self._files()[KEPT:]:
             self.remove(old)
 

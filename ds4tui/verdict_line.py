@@ -18,7 +18,8 @@ from ds4tui.spans import Row, crop, width_of
 from ds4tui.visible import drawable_line
 from engine.events import RunFailed
 from engine.paths import Numerics
-from engine.verdict import identical_kind, margin, ulp_type
+from engine.settings import as_json
+from engine.verdict import identical_kind, margin, must_be_identical, ulp_type
 
 Level = Literal["idle", "same", "differ", "bug", "withheld", "failed"]
 
@@ -135,7 +136,7 @@ def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> 
     if dspark.finished and dspark.finished.reason in ("stop", "cancelled"):
         ids += ", stopped"
     if dspark.mixed:
-        return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(dspark)}",))
+        return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(record, dspark)}",))
     gap = record.plain.smallest_gap[0] if record.plain and record.plain.smallest_gap else None
     kind = identical_kind(dspark.finished.state_equal if dspark.finished else None, gap)
     bodies: tuple[str, ...]
@@ -161,11 +162,22 @@ def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> 
     return VerdictLine("same", "= IDENTICAL", bodies)
 
 
-def _mixed(dspark: ArmRecord) -> str:
-    change = next(c for c in dspark.changes if any(name == "commit" for name, _ in c.settings))
-    then = dict(change.settings)["commit"]
-    at = dspark.index_at(change.cycle) or 0
-    return f"MIXED: {dspark.info.commit} to #{at}, then {then}; nothing is promised"
+def _mixed(record: RunRecord, dspark: ArmRecord) -> str:
+    turns = [c for c in dspark.changes if any(name == "commit" for name, _ in c.settings)]
+    policies = [dspark.info.commit or "", *(dict(turn.settings)["commit"] for turn in turns)]
+    at = dspark.index_at(turns[0].cycle) or 0
+    settings = as_json(tuple(record.settings.items()))
+    exact = all(
+        must_be_identical(
+            dspark.info.numerics,
+            policy,
+            perturbed=settings.get("perturb") is not None,
+            pinned=bool(settings.get("pin")),
+        )
+        for policy in policies
+    )
+    promise = "as each of them must be" if exact else "nothing is promised"
+    return f"MIXED: {policies[0]} to #{at}, then {policies[1]}; {promise}"
 
 
 def _proposes_nothing(dspark: ArmRecord) -> bool:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 from functools import cache
+from pathlib import Path
 
 _PACKAGES = ("ds4tui", "numpy", "numba", "torch", "triton")
 
@@ -16,6 +17,7 @@ def environment() -> tuple[tuple[str, str], ...]:
     pairs = [
         ("python", platform.python_version()),
         ("system", f"{platform.system()} {platform.machine()}"),
+        *(("cpu", name) for name in (_cpu_model(),) if name),
         ("cpus", str(os.cpu_count() or 0)),
     ]
     for package in _PACKAGES:
@@ -24,3 +26,13 @@ def environment() -> tuple[tuple[str, str], ...]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return tuple(pairs)
+
+
+def _cpu_model(path: str = "/proc/cpuinfo") -> str:
+    """The processor as Linux names it; "" where it does not."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "")

@@ -13,6 +13,8 @@ from typing import Literal
 
 Source = Literal["prefill", "plain", "draft", "bonus"]
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled"]
+CUT_SHORT: tuple[FinishReason, ...] = ("stop", "cancelled")
+"""Ends of arms that were stopped: their run says nothing of its prompt."""
 CostKind = Literal["draft", "verify", "decode", "commit", "reproject", "carry", "prefill", "copy"]
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ds4tui.economics import CurveRow, Prediction, ValueLedger
-from ds4tui.economics_costs import Cost, CostTable
+from ds4tui.economics import TOO_FEW, CurveRow, Prediction, ValueLedger
+from ds4tui.economics_costs import LEAST_VALUES, Cost, CostTable
 from ds4tui.economics_figures import Economics
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import bar, fraction, mean, ms, signed
@@ -17,8 +17,12 @@ from ds4tui.paint.window import around
 from ds4tui.spans import Row, Span, crop, spread, width_of
 from engine.stats import Speedup
 
-ROLES = {"pays": "saved", "loses": "lost", "never": "lost", "open": "dim"}
-LEGEND = {"never": "never: more than its rows", "open": "open: too few, or not resolved"}
+ROLES = {"pays": "saved", "loses": "lost", "never": "lost", "open": "dim", "few": "dim"}
+LEGEND = {
+    "never": "never: more than its rows",
+    "open": "open: too few, or not resolved",
+    "few": f"few: under {LEAST_VALUES} steps",
+}
 """Words of the last column that are not plain."""
 
 
@@ -49,7 +53,7 @@ def costs_title(found: Economics, progress: str) -> tuple[str, str]:
     if table is not None:
         source = f"median of {table.decode.n}, ± = IQR/2"
         if table.source == "run":
-            source = f"from the steps of {found.of_what}"
+            source = f"medians of {found.of_what}"
     return "what a cycle costs here", progress or source
 
 
@@ -81,8 +85,11 @@ def cost_rows(
         ],
     ]
     rows += around(lines, at or 0, room, marks)
-    if len(rows) + len(below) < height and any(row.pays in LEGEND for row in found.curve):
-        words = [LEGEND[word] for word in LEGEND if any(row.pays == word for row in found.curve)]
+    said = {row.pays for row in found.curve}
+    if any(row.verify is not None and row.steps < LEAST_VALUES for row in found.curve):
+        said.add("few")
+    words = [LEGEND[word] for word in LEGEND if word in said]
+    if words and len(rows) + len(below) < height:
         below.append([(crop([(f" {'; '.join(words)}", "dim")], width, marks.ellipsis)[0])])
     return [*rows, *below]
 
@@ -95,7 +102,9 @@ def _cost_row(row: CurveRow, found: Economics, width: int, marks: Marks) -> Row:
     full = max((each.verify[0] for each in found.curve if each.verify), default=1.0)
     cells = _bar_cells(width)
     drawn = bar(row.verify[0], full, cells, marks.bar, marks.bar_half) if row.verify else ""
-    cost = f"{ms(row.verify[0])} {spread_text(row.verify[1]):<5}" if row.verify else "-     "
+    cost, is_few = "-     ", row.steps < LEAST_VALUES
+    if row.verify is not None:
+        cost = f"{ms(row.verify[0])} {'few' if is_few else spread_text(row.verify[1]):<5}"
     depth = "-     "
     if row.depth is not None:
         depth = f"{mean(row.depth)} {spread_text(row.half if row.rows > 1 else None):<4}"
@@ -104,7 +113,7 @@ def _cost_row(row: CurveRow, found: Economics, width: int, marks: Marks) -> Row:
     word: Span = (f" {pays}", ROLES[pays]) if pays is not None else ("", "")
     return [
         (f" {row.rows:>2} ", ""),
-        (drawn.ljust(cells), "dspark" if row.rows > 1 else "plain"),
+        (drawn.ljust(cells), "dim" if is_few else "dspark" if row.rows > 1 else "plain"),
         (f"{cost:>11} {cycle:>6} {mean(row.break_even):>10} {depth:>10}", ""),
         word,
     ]
@@ -120,10 +129,10 @@ def _fixed(found: Economics, cursor: int, width: int) -> list[Row]:
             f"fit: verify = {fit.fixed:.2f} {'+' if fit.per_row >= 0 else '-'} "
             f"{abs(fit.per_row):.2f} a row, 2 rows and up, error {fraction(fit.error, 2)}"
         )
-    fixed = [f"draft {_cost(_whole_draft(table))}", f"commit {_cost(table.commit)}"]
+    fixed = [_whole_draft(table), f"commit {_cost(table.commit)}"]
     if table.carry is not None:
         fixed.append(f"carry {_cost(table.carry)}")
-    lines.append("fixed: " + ", ".join(fixed))
+    lines.append(", ".join(fixed))
     replay = f"replay {ms(table.replay_ms)} a row"
     if found.ledger is not None:
         replay += f", {found.ledger.replay_rows} rows in {found.of_what}"
@@ -143,8 +152,8 @@ def _lost(ledger: ValueLedger) -> list[str]:
         ("pauses", ledger.paused, ledger.paused_ms),
     )
     return [
-        f"{count} {name} {'lost' if lost >= 0 else 'won'} {ms(abs(lost) / count)} ms each, "
-        f"{abs(lost):.0f} ms in all"
+        f"{count} {name} {'lost' if lost >= 0 else 'won'} {ms(abs(lost) / count)} ms each "
+        f"(mean), {abs(lost):.0f} ms in all"
         for name, count, lost in kinds
         if count
     ]
@@ -153,7 +162,7 @@ def _lost(ledger: ValueLedger) -> list[str]:
 def _detail(row: CurveRow, table: CostTable) -> str:
     draft, verify = table.draft_ms(row.rows - 1), table.verify_ms(row.rows)
     if draft is None or verify is None or row.cycle is None:
-        return f"{row.rows} rows: {row.cycles} cycles"
+        return f"{row.rows} rows, {row.cycles} cycles: {TOO_FEW}"
     step = "verify" if row.rows > 1 else "decode"
     parts = f"draft {ms(draft)} + {step} {ms(verify)} + commit {ms(table.commit_ms)}"
     if row.replay:
@@ -161,8 +170,12 @@ def _detail(row: CurveRow, table: CostTable) -> str:
     return f"{row.rows} rows, {row.cycles} cycles: {parts}"
 
 
-def _whole_draft(table: CostTable) -> Cost | None:
-    return table.draft[max(table.draft)] if table.draft else None
+def _whole_draft(table: CostTable) -> str:
+    """The longest drafting that was seen, often enough if any was."""
+    often = [n for n, cost in table.draft.items() if cost.n >= LEAST_VALUES] or list(table.draft)
+    if not often:
+        return "draft n/a"
+    return f"draft of {max(often)} {_cost(table.draft[max(often)])}"
 
 
 def _cost(cost: Cost | None) -> str:
@@ -207,11 +220,11 @@ def value_rows(ledger: ValueLedger | None, width: int, marks: Marks) -> list[Row
     cycles = max(1, ledger.cycles - ledger.paused)
     again = "replay no row"
     if ledger.replay_rows:
-        again = f"replay {ledger.replay_rows} rows x {ms(-ledger.replay / ledger.replay_rows)}"
+        again = f"replay {ledger.replay_rows} rows x mean {ms(-ledger.replay / ledger.replay_rows)}"
     terms = [
-        (f"draft  {cycles} cycles x {ms(-ledger.draft / cycles)}", draft),
+        (f"draft  {cycles} cycles x mean {ms(-ledger.draft / cycles)}", draft),
         (again, replay),
-        (f"commit {ledger.cycles} x {ms(-ledger.commit / ledger.cycles)}", commit),
+        (f"commit {ledger.cycles} x mean {ms(-ledger.commit / ledger.cycles)}", commit),
     ]
     if rest:
         terms.append(("rest   decodes, rare lengths", rest))
@@ -323,7 +336,7 @@ def _replay_row(found: Economics, ledger: ValueLedger) -> Row:
         return [(f" replay none: {found.policy} decoded no row again here", "dim")]
     share = -ledger.replay / found.spent_ms
     each = ms(-ledger.replay / ledger.replay_rows)
-    text = f" replay {ledger.replay_rows} rows x {each} = {-ledger.replay:.0f} ms, {share:.0%}"
+    text = f" replay {ledger.replay_rows} rows x mean {each} = {-ledger.replay:.0f} ms, {share:.0%}"
     return [(text, "strong"), (" of DSpark's time", "")]
 
 

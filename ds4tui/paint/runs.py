@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import fraction, rate
-from ds4tui.runs_list import RunLine
+from ds4tui.runs_list import CUT_OFF, RUNNING, RunLine
 from ds4tui.spans import Row, crop, fit
 from ds4tui.visible import drawable_line
 
@@ -22,7 +22,7 @@ class ListedRun:
     """A line with what the list knows of it.
 
     Args:
-        number: of the run in the list, "d3" on disk.
+        number: of the run in the session, "d3" on disk; it never changes.
         mark: 1 or 2 for the first and second of a pair, 0 = none.
     """
 
@@ -98,7 +98,7 @@ def _row(found: ListedRun, wide: bool, prompt: int, marks: Marks) -> Row:
     mark = " " if not found.mark else str(found.mark)
     head: Row = [("+" if found.mark else " ", "strong"), (mark, "strong")]
     differs = line.verdict.startswith(("≠", "!", "\u00d7"))
-    role = "warn" if differs else "dim" if line.verdict.startswith("running") else ""
+    role = "warn" if differs else "dim" if line.verdict.startswith((RUNNING, CUT_OFF)) else ""
     whole = f"{found.number:>3} {_joined(values, wide, prompt)}"
     start = whole.find(line.verdict) if differs else -1
     if start < 0:

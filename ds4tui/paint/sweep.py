@@ -50,13 +50,16 @@ def range_text(table: SweepTable, best: BestRange) -> str:
 # What it comes to
 
 
-def best_sentences(table: SweepTable) -> tuple[str, ...]:
-    """What is best, whether it pays, and what the default loses; empty before a run has ended."""
+def best_sentences(table: SweepTable, cure: str = "") -> tuple[str, ...]:
+    """What is best, whether it pays, and what the default loses; empty before a run has ended.
+
+    Args:
+        cure: what makes the rows with other ids comparable; "" = nothing is known to.
+    """
     best, swept = table.best, SWEPT[table.axis]
-    parted = [row for row in table.values if row.differs]
+    parted = any(row.differs for row in table.values)
     if best is None:
-        same = f"no {swept} is known to pay: all that have run have other ids than plain"
-        return (same,) if parted and table.runs_done else ()
+        return _none_best(table, cure if parted else "")
     found = best.fastest.speedup
     assert found is not None
     several = "not resolved from each other (95 %)"
@@ -66,35 +69,50 @@ def best_sentences(table: SweepTable) -> tuple[str, ...]:
     name = f"best {swept} {range_text(table, best)}"
     among = f"of the {known} with plain's ids" if parted else ""
     rest = "the others are not compared" if parted else ""
-    if found.high < 1:
-        slower = f"plain is faster than the best, {value_text(table.axis, best.fastest.value)}"
-        none = f"no {swept} pays here: {slower} at {times(found)}"
-        return (f"{none}, {among}", rest) if parted else (none,)
     pays = f"{times(found)} over plain: it pays"
-    if not found.resolved:
-        pays = f"{times(found)} of plain: not resolved, more tokens would tell"
     said = (f"{name} {among}".rstrip(), why, rest, pays, *_default(table, best))
     return tuple(filter(None, said))
 
 
+def _none_best(table: SweepTable, cure: str) -> tuple[str, ...]:
+    """Why no value is best: all have other ids, or none is surely faster than plain."""
+    swept, fastest = SWEPT[table.axis], table.fastest
+    parted = any(row.differs for row in table.values)
+    if fastest is None:
+        same = f"no {swept} is known to pay: all that have run have other ids than plain"
+        return tuple(filter(None, (same, cure))) if parted and table.runs_done else ()
+    found = fastest.speedup
+    assert found is not None
+    none = f"no {swept} is faster than plain" + (" with plain's ids" if parted else "")
+    rest = "the others are not compared" if parted else ""
+    nearest = f"the nearest, {value_text(table.axis, fastest.value)}, is {times(found)} of it"
+    if not found.resolved:
+        nearest += ", not resolved: more tokens would tell"
+    return tuple(filter(None, (none, rest, cure, nearest)))
+
+
 def _default(table: SweepTable, best: BestRange) -> tuple[str, ...]:
-    default = value_text(table.axis, table.default)
-    if table.default is None or table.row(f"{table.axis} {table.default:g}") is None:
+    """What the default gives of the fastest value's rate; both are in the table."""
+    if table.default is None:
+        return ()
+    name = value_text(table.axis, table.default)
+    row = table.row(f"{table.axis} {table.default:g}")
+    if row is None:
         return ()
     if best.has(table.default):
-        return (f"default {default} loses nothing",)
-    against = best.default
-    if against is None:
+        return (f"default {name} loses nothing",)
+    against, own, most = best.default, row.tokens_per_s, best.fastest.tokens_per_s
+    if against is None or own is None or most is None:
         return ()
-    if not against.resolved:
-        return (f"default {default} is not resolved from it",)
-    return (f"default {default} gives {against.value:.0%} of it",)
+    if not against.resolved or against.value > 1:
+        return (f"default {name} is not resolved from it",)
+    return (f"default {name} gives {own / most:.0%} of it ({rate(own)} of {rate(most)} tok/s)",)
 
 
-def best_rows(table: SweepTable, width: int, marks: Marks) -> list[Row]:
+def best_rows(table: SweepTable, width: int, marks: Marks, cure: str = "") -> list[Row]:
     """The sentences, as many in a row as fit."""
     rows: list[Row] = []
-    for at, sentence in enumerate(best_sentences(table)):
+    for at, sentence in enumerate(best_sentences(table, cure)):
         part: Row = [(sentence, "" if at else "strong")]
         if rows and width_of(rows[-1]) + width_of(part) + 2 <= width:
             rows[-1] += [("; ", ""), *part]
@@ -163,7 +181,7 @@ def table_title(table: SweepTable | None, width: int) -> tuple[str, str]:
     """Left and right part of the title."""
     if table is None:
         return "table", ""
-    ranked = "ranked by tok/s, never by acceptance"
+    ranked = f"by {SWEPT[table.axis]}; the best has most tok/s, whatever its acceptance"
     left = "table" if width >= WIDE else f"tok/s by {SWEPT[table.axis]}"
     return left, ranked if width >= WIDE else amount(table)
 
@@ -182,12 +200,14 @@ def table_rows(
     width: int,
     height: int,
     marks: Marks,
+    cure: str = "",
 ) -> list[Row]:
     """Header, a row each, what is best; the rows around the cursor when not all fit.
 
     Args:
         cursor: name of the row that is reversed.
         chosen: the playground's own value.
+        cure: of `best_sentences`.
     """
     wide = width >= WIDE
     cells = _wide_cells if wide else _narrow_cells
@@ -199,7 +219,7 @@ def table_rows(
         f"{'tok/s':>7}{'±':>6}{'vs plain':>9}  ids"
     )
     lines = [cells(table, row, chosen, width, marks) for row in table.rows]
-    said = [] if wide else best_rows(table, width, marks)
+    said = [] if wide else best_rows(table, width, marks, cure)
     room = max(1, height - 1 - len(said))
     at = next((n for n, row in enumerate(table.rows) if row.name == cursor), 0)
     lines = [fit(line, width, marks.ellipsis) for line in lines]

@@ -23,12 +23,16 @@ def title(table: SweepTable | None) -> tuple[str, str]:
     return f"tok/s over {SWEPT[table.axis]}, by step", amount(table)
 
 
-def rows(table: SweepTable, width: int, height: int, marks: Marks) -> list[Row]:
-    """A point for each value, lines for plain and `strict`, the best range on the axis."""
+def rows(table: SweepTable, width: int, height: int, marks: Marks, cure: str = "") -> list[Row]:
+    """A point for each value, lines for plain and `strict`, the best range on the axis.
+
+    Args:
+        cure: of `best_sentences`.
+    """
     shown = [row for row in table.rows if row.tokens_per_s is not None]
     if not shown or height < 5:
         return []
-    said = best_rows(table, width, marks)
+    said = best_rows(table, width, marks, cure)
     plot, columns = max(3, height - 2 - len(said)), width - AXIS_CELLS - 1
     rates = [row.tokens_per_s or 0.0 for row in shown]
     low, high = _ends(rates)

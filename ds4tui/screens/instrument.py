@@ -227,12 +227,11 @@ class Instrument(Screen[None]):
 
     def can_report(self) -> bool:
         """`Y` can act."""
-        record = self.controller.record
-        return record is not None and record.finished is not None and len(record.arms) > 1
+        return self.controller.kept is not None
 
     def report(self) -> None:
-        """Write what a maintainer needs to know of the run shown."""
-        self.ds4.report_run(self.controller.record)
+        """Write what a maintainer needs to know of the run shown, or say why not."""
+        self.ds4.report_run(self.controller.kept)
 
     def can_open(self) -> bool:
         """`o` can act."""

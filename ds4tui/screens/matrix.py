@@ -173,15 +173,18 @@ class MatrixScreen(Boxed):
             if kind == "set" and not self.prompts_box.flipped:
                 self.prompts_box.flip()  # by category: what a set is run for
 
-    def draw_body(self) -> None:
-        """Both tables; the intervals of a few more cells, so that keys are not kept waiting."""
+    def draw_bars(self) -> None:
+        """Rows 1 to 3 and the footer, from the figures that the tables show."""
+        self._take_figures()
+        super().draw_bars()
+
+    def _take_figures(self) -> None:
+        """The figures of a few more cells: an interval takes its time, and keys must not wait."""
         record = self.record
         if record is not None and record.report.is_stale:
             record.report.refresh(REFRESH_S)
             self._dirty |= record.report.is_stale
         self._view = self.view
-        for box in (self.cells_box, self.prompts_box):
-            box.repaint()
 
     def _cells_title(self) -> tuple[str, str]:
         if self.kind == "set":
@@ -289,7 +292,7 @@ class MatrixScreen(Boxed):
             "next_pane": "Other table",
             "matrix_categories": "By prompt" if self.prompts_box.flipped else "By category",
             "matrix_or_set": "Set" if self.kind == "matrix" else "Matrix",
-            "open": "Prompts",
+            "open": "Other set",
             "export": "Export",
             "report": "Report",
         }

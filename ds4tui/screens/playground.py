@@ -16,6 +16,7 @@ from textual.widget import Widget
 from ds4tui.chart_sides import depth_sides, ledger_sides, rate_sides
 from ds4tui.controller import Changes, Controller
 from ds4tui.paint import panes as pane_text
+from ds4tui.pair import PairRecord
 from ds4tui.run_state import RunState
 from ds4tui.screens.instrument import Instrument
 from ds4tui.screens.token_popup import TokenPopup
@@ -120,9 +121,12 @@ class Playground(Instrument):
         self._draw_notes()
 
     def footer(self) -> list[tuple[str, str, str]]:
-        """The run's keys, what the focused box can do, and the way back from a maximised one."""
+        """The run's keys, what the focused box can do, and the way back from a maximised one or
+        from a comparison."""
         entries, keys = super().footer(), self.ds4.keys_by_id()
-        if self.ds4.can("flip"):
+        if self._compares_two and not self.controller.is_busy:
+            entries.insert(0, (keys["escape"], "Back to runs", "escape"))
+        if isinstance(self.focused, SidedBox) and self.focused.has_two_sides:
             entries.insert(0, (keys["flip"], "Other side", "flip"))
         if self.has_class("-max"):
             entries.insert(0, (keys["maximise"], "Restore", "maximise"))
@@ -194,8 +198,7 @@ class Playground(Instrument):
             case "cycle" | "token" | "copy":
                 return record is not None and any(each.ids for each in record.arms)
             case "flip":
-                focused = self.focused
-                return isinstance(focused, SidedBox) and focused.has_two_sides
+                return self._box_to_flip is not None
             case "other_arm":
                 return record is not None and len(record.arms) > 2
             case _:
@@ -203,15 +206,24 @@ class Playground(Instrument):
 
     @property
     def has_to_close(self) -> bool:
-        """Something is maximised, or there is a cursor."""
-        return self.has_class("-max") or self.panes.cursor is not None
+        """Something is maximised, there is a cursor, or two arms are compared."""
+        return self.has_class("-max") or self.panes.cursor is not None or self._compares_two
+
+    @property
+    def _compares_two(self) -> bool:
+        """The panes show two arms that screen 7 put together."""
+        return isinstance(self.controller.record, PairRecord)
 
     def close_one(self) -> None:
-        """Restore what is maximised, else take the cursor away."""
+        """Restore what is maximised, else take the cursor away, else go back to the list."""
         if self.has_class("-max"):
             self.action_maximise()
-        else:
+        elif self.panes.cursor is not None:
             self.panes.move(None)
+        elif self._compares_two:
+            self.controller.show_newest()
+            self.ds4.show(Changes(record=True, state=True))
+            self.ds4.open_screen("7")
 
     def action_divergence(self) -> None:
         """The cursor to the token at which the ids part."""
@@ -296,9 +308,17 @@ class Playground(Instrument):
         self.draw_bars()
 
     def action_flip(self) -> None:
-        """The other side of the focused box."""
-        if isinstance(self.focused, SidedBox):
-            self.focused.flip()
+        """The other side of the focused box, else of the first one that has another."""
+        box = self._box_to_flip
+        if box is not None:
+            box.flip()
+
+    @property
+    def _box_to_flip(self) -> SidedBox | None:
+        """The box that has the focus; the first one with another side while none has it."""
+        focused = self.focused
+        boxes = [focused] if isinstance(focused, SidedBox) else list(self.query(SidedBox))
+        return next((box for box in boxes if box.has_two_sides), None)
 
     def action_next_pane(self, step: int) -> None:
         """Move the focus; in a small terminal to the pane that is not shown."""

@@ -6,7 +6,7 @@ Owns the list's cursor and marks. What is in the list comes from the controller 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from ds4tui.paint import runs as paint
 from ds4tui.paint.runs import ListedRun
 from ds4tui.pair import PairRecord
 from ds4tui.run_record import RunRecord
-from ds4tui.runs_list import RunLine, lines_of
+from ds4tui.runs_list import RunLine
 from ds4tui.screens.ask import AskText
 from ds4tui.screens.instrument import Instrument
 from ds4tui.spans import Row
@@ -45,6 +45,8 @@ class RunsScreen(Instrument):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "Run below", id="runs_down"),
         Binding("k,up", "move(-1)", "Run above", id="runs_up"),
+        Binding("pageup", "page(-1)", "Page up", id="runs_page_up"),
+        Binding("pagedown", "page(1)", "Page down", id="runs_page_down"),
         Binding("g,home", "move(-100000)", "First of the list", id="runs_first"),
         Binding("G,end", "move(100000)", "Last of the list", id="runs_last"),
         Binding("enter", "open_run", "Open the run in screens 1 to 3", id="runs_open"),
@@ -61,29 +63,20 @@ class RunsScreen(Instrument):
         self.cursor = 0
         self.marked: list[Key] = []
         self.opened: list[RunRecord] = []
-        self._stored: list[StoredTrace] = []
-        self._lines: dict[str, list[RunLine]] = {}
-        self._times: dict[str, str] = {}
-        self._removed: set[str] = set()
+        self._stored: dict[str, StoredTrace] = {}
 
     def compose_body(self) -> ComposeResult:
         """One list."""
         yield Box(self._title, self._rows, id="runs-box")
 
     def on_mount(self) -> None:
-        """What earlier sessions left is in the list from the start."""
-        self._stored = self.ds4.store.stored()
+        """What earlier sessions left; this one's runs are in the list already."""
+        session, found = self.controller.session, self.ds4.store.stored()
+        traces = [t for t in found if any(line.run_id not in session for line in t.lines)]
+        self._stored = {f"d{n}": trace for n, trace in enumerate(traces, 1)}
         super().on_mount()
 
     # The list
-
-    def receive(self, changes: Changes) -> None:
-        """Note when a run began and what became of it, whether the screen is shown or not."""
-        newest = self.controller.newest
-        started = newest.started if newest is not None else None
-        if started is not None and changes.record:
-            self._times.setdefault(started.run_id, self.ds4.store.now().strftime("%H:%M"))
-        super().receive(changes)
 
     @property
     def records(self) -> dict[str, RunRecord]:
@@ -93,24 +86,21 @@ class RunsScreen(Instrument):
         return {run.started.run_id: run for run in found if run.started is not None}
 
     def listed(self) -> list[ListedRun]:
-        """All lines, the newest first: session, opened traces, disk."""
-        records = self.records
-        for run_id, record in records.items():
-            ended = record.finished is not None or record.failed is not None
-            if run_id not in self._lines or not ended or self._is_running(run_id):
-                self._lines[run_id] = lines_of(record, self._times.get(run_id, ""))
+        """All lines, the newest first: the session with opened traces, then the disk."""
+        session = self.controller.session
         out = []
-        for number, (run_id, lines) in enumerate(self._lines.items(), 1):
-            if run_id not in self._removed:
-                out += [self._listed(line, str(number)) for line in lines]
-        out.reverse()
-        for number, trace in enumerate(self._stored, 1):
-            fresh = [line for line in trace.lines if line.run_id not in self._lines]
-            out += [self._listed(line, f"d{number}") for line in fresh]
+        for run in session.newest_first():
+            out += [self._listed(line, str(run.number)) for line in run.lines]
+        for number, trace in self._on_disk().items():
+            out += [
+                self._listed(line, number) for line in trace.lines if line.run_id not in session
+            ]
         return out
 
-    def _is_running(self, run_id: str) -> bool:
-        return any(line.verdict.startswith("running") for line in self._lines[run_id])
+    def _on_disk(self) -> dict[str, StoredTrace]:
+        """What earlier sessions left and is still there, by its number in the list."""
+        gone = self.ds4.store.gone
+        return {n: trace for n, trace in self._stored.items() if trace.path not in gone}
 
     def _listed(self, line: RunLine, number: str) -> ListedRun:
         key = (line.run_id, line.arm)
@@ -124,8 +114,8 @@ class RunsScreen(Instrument):
         return listed[min(self.cursor, len(listed) - 1)].line if listed else None
 
     def _title(self) -> tuple[str, str]:
-        disk = sum(1 for trace in self._stored if trace.lines)
-        return "runs, newest first", f"{len(self._lines) - len(self._removed)} here, {disk} on disk"
+        here, disk = len(self.controller.session), len(self._on_disk())
+        return "runs, newest first", f"{here} here, {disk} on disk"
 
     def _rows(self, width: int, height: int) -> list[Row]:
         listed = self.listed()
@@ -138,6 +128,10 @@ class RunsScreen(Instrument):
     def draw_body(self) -> None:
         """Draw the list."""
         self.query_one(Box).repaint()
+
+    def footer_ids(self) -> Sequence[str]:
+        """Comparing is offered once two arms are marked."""
+        return [each for each in self.FOOTER if each != "runs_compare" or len(self.marked) == 2]
 
     def labels(self) -> dict[str, str]:
         """Words of the footer."""
@@ -156,13 +150,11 @@ class RunsScreen(Instrument):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can act now."""
         match action:
-            case "compare":
-                return len(self.marked) == 2
-            case "move" | "open_run" | "mark" | "copy":
+            case "move" | "page" | "open_run" | "mark" | "compare" | "copy":
                 return self.chosen is not None
             case "remove":
                 line = self.chosen
-                return line is not None and not line.verdict.startswith("running")
+                return line is not None and not line.goes_on
             case _:
                 return True
 
@@ -170,6 +162,10 @@ class RunsScreen(Instrument):
         """The cursor up or down."""
         self.cursor = max(0, min(len(self.listed()) - 1, self.cursor + step))
         self.redraw()
+
+    def action_page(self, step: int) -> None:
+        """A screenful up or down."""
+        self.action_move(step * max(1, self.query_one(Box).content_size.height - 2))
 
     def action_mark(self) -> None:
         """Mark or unmark the arm; a third mark takes the place of the first."""
@@ -195,9 +191,13 @@ class RunsScreen(Instrument):
             self._show_playground()
 
     def action_compare(self) -> None:
-        """Put the two marked arms into the panes."""
+        """Put the two marked arms into the panes, or say what is missing."""
         if len(self.marked) == 2:
             self.run_worker(self._compare(*self.marked), exclusive=True)
+            return
+        key, lacks = self.ds4.keys_by_id()["runs_mark"], 2 - len(self.marked)
+        text = f"a comparison takes two arms: {key} marks the one under the cursor, {lacks} to go"
+        self.notify(text, severity="warning", markup=False)
 
     async def _compare(self, left: Key, right: Key) -> None:
         runs = [await self._loaded(key) for key in (left, right)]
@@ -215,8 +215,7 @@ class RunsScreen(Instrument):
         record = self.records.get(key[0])
         if record is not None:
             return record
-        stored = (t.path for t in self._stored if any(line.run_id == key[0] for line in t.lines))
-        path = self.ds4.store.paths.get(key[0]) or next(stored, None)
+        path = self._path_of(key[0])
         if path is None:
             self.notify(
                 "that run is kept neither in memory nor on disk", severity="warning", markup=False
@@ -225,8 +224,14 @@ class RunsScreen(Instrument):
         await self._read(path)
         return self.records.get(key[0])
 
+    def _path_of(self, run_id: str) -> Path | None:
+        """Its trace on disk: of this session, or of an earlier one."""
+        traces = self._on_disk().values()
+        earlier = (t.path for t in traces if any(line.run_id == run_id for line in t.lines))
+        return self.ds4.store.path_of(run_id) or next(earlier, None)
+
     async def _read(self, path: Path) -> list[RunRecord]:
-        """Read a trace beside the interface and put its runs into the list."""
+        """Read a trace beside the interface and keep its runs in memory."""
         try:
             runs = await asyncio.to_thread(lambda: runs_of(read_trace(str(path))))
         except Ds4Error as error:
@@ -246,6 +251,8 @@ class RunsScreen(Instrument):
 
     async def _open_file(self, path: Path) -> None:
         runs = await self._read(path)
+        for record in runs:
+            self.controller.session.open(record)
         if runs:
             self.cursor = 0
             self.notify(f"{len(runs)} runs of {drawable_line(path.name)}", markup=False)
@@ -280,16 +287,10 @@ class RunsScreen(Instrument):
         line = self.chosen
         if line is None:
             return
-        store = self.ds4.store
-        path = store.paths.pop(line.run_id, None)
-        for trace in self._stored:
-            if any(each.run_id == line.run_id for each in trace.lines):
-                path = trace.path
+        path = self._path_of(line.run_id)
         if path is not None:
-            store.remove(path)
-        self._stored = [trace for trace in self._stored if trace.path != path]
-        self._removed.add(line.run_id)
-        self._lines.setdefault(line.run_id, [])
+            self.ds4.store.remove(path)
+        self.controller.session.remove(line.run_id)
         self.marked = [key for key in self.marked if key[0] != line.run_id]
         self.redraw()
 

@@ -26,6 +26,8 @@ from ds4tui.widgets.box import Box
 from engine.errors import Ds4Error
 
 REPEATS_OF_SET = 3
+ENDED = (RunState.IDLE, RunState.DONE, RunState.CANCELLED)
+"""States in which row 1 tells of the sweep that has ended."""
 
 
 class SweepScreen(Boxed):
@@ -88,7 +90,7 @@ class SweepScreen(Boxed):
         return painted.table_title(self.sheet.table, self.size.width)
 
     def _chart(self, width: int, height: int) -> list[Row]:
-        rows = sweep_chart.rows(self.sheet.table, width, height, self.ds4.marks)
+        rows = sweep_chart.rows(self.sheet.table, width, height, self.ds4.marks, self._cure())
         return rows or self._notes(width)
 
     def _rows(self, width: int, height: int) -> list[Row]:
@@ -100,7 +102,7 @@ class SweepScreen(Boxed):
         room, marks = height - len(notes), self.ds4.marks
         return [
             *notes,
-            *painted.table_rows(sheet.table, name, sheet.chosen, width, room, marks),
+            *painted.table_rows(sheet.table, name, sheet.chosen, width, room, marks, self._cure()),
         ]
 
     def _notes(self, width: int) -> list[Row]:
@@ -130,13 +132,16 @@ class SweepScreen(Boxed):
     # Rows 1 to 3 and the footer
 
     def state_text(self) -> str:
-        """How many runs of the sweep are done."""
-        suite = self.controller.running_suite
-        if suite is None or suite.kind != "sweep":
+        """How many runs of the sweep are done, and how long all of it took."""
+        suite, state = self.sheet.suite, self.controller.state
+        if suite is None or not (self._runs_now or state in ENDED):
             return super().state_text()
         done = sum(run.finished is not None for run in suite.runs)
-        word = "PAUSED" if self.controller.state is RunState.PAUSED else "SWEEP"
-        return f"{word} {done}/{suite.started.runs}"
+        count = f"{done}/{suite.started.runs}"
+        if self._runs_now:
+            return f"{'PAUSED' if state is RunState.PAUSED else 'SWEEP'} {count}"
+        is_whole = done >= suite.started.runs and all(run.is_whole for run in suite.runs)
+        return f"DONE {suite.elapsed_s:.0f} s" if is_whole else f"STOPPED {count}"
 
     def prompt_row(self) -> tuple[str, Shown]:
         """The prompt in work, and the settings that are not swept."""
@@ -201,7 +206,7 @@ class SweepScreen(Boxed):
             "sweep_up": "Row",
             "export": "Export csv",
             "report": "Report",
-            "open": "Set",
+            "open": "Other set",
         }
 
     # What keys can do
@@ -213,7 +218,8 @@ class SweepScreen(Boxed):
             case "row":
                 return len(sheet.table.values) > 1
             case "use":
-                return sheet.knobs is not None and bool(self.controller.choices.policies)
+                can = sheet.knobs is not None and bool(self.controller.choices.policies)
+                return can and sheet.offers_value
             case "axis":
                 can = self._can_sweep and self.controller.block_size > 1
                 return can or (sheet.other_axis in sheet.seen and not self._runs_now)

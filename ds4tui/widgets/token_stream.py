@@ -379,10 +379,10 @@ class TokenStream(ScrollView, can_focus=True):
         if span is not None:
             drawn = self.lines.row_text(row)
             first = cell_len(drawn[: span[0]])
-            last = cell_len(drawn if span[1] < 0 else drawn[: span[1]])
+            last = max(first, cell_len(drawn if span[1] < 0 else drawn[: span[1]]))
             style = self.screen.get_component_rich_style("screen--selection")
-            before, chosen, after = text.divide([first, last, text.cell_length])
-            text = Strip.join([before, chosen.apply_style(style), after])
+            chosen = text.crop(first, last).apply_style(style)
+            text = Strip.join([text.crop(0, first), chosen, text.crop(last)])
         return Strip.join([self._gutter(row), text.apply_offsets(0, row)])
 
     def _gutter(self, row: int) -> Strip:

@@ -301,6 +301,31 @@ def test_a_length_pays_when_its_depth_is_surely_above_break_even() -> None:
     assert curve(TABLE, shallow, "prefix")[2].pays == "loses"
 
 
+def test_no_break_even_follows_from_too_few_steps() -> None:
+    slow = cycle(1, 1, draft=0.9, verify=9.0)
+    arm = dspark([slow, *(cycle(2, 2, draft=0.9, verify=3.0) for _ in range(4))])
+    early = run_costs(plain(5), arm, "prefix")
+    assert early is not None
+    found = curve(early, arm.cycles, "prefix")
+    assert [row.cycle for row in found] == [None] * 3
+    assert [row.pays for row in found] == [None, "few", "few"]
+    shape = shape_of(arm.cycles, 2)
+    assert shape is not None
+    each = predict(early, shape, "prefix")
+    assert each.speedup is not None
+    assert (each.break_even, each.never, each.why) == (None, False, "too few cycles yet")
+    # One more cycle of two drafts, and more of plain: only the length that was seen once is open.
+    arm = dspark([*arm.cycles, cycle(2, 2, draft=0.9, verify=3.0)])
+    table = run_costs(plain(9), arm, "prefix")
+    assert table is not None
+    assert [row.cycle for row in curve(table, arm.cycles, "prefix")] == [
+        *(None, None, pytest.approx(3.9)),
+    ]
+    shape = shape_of(arm.cycles, 2)
+    assert shape is not None
+    assert predict(table, shape, "prefix").break_even is not None
+
+
 def test_a_break_even_deeper_than_the_cycle_can_never_pay() -> None:
     table = replace(TABLE, draft={0: exactly(2.0), 2: exactly(4.0)})
     assert [row.pays for row in curve(table, CYCLES, "prefix")] == ["loses", "never", "never"]

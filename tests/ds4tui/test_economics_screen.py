@@ -67,14 +67,14 @@ async def test_a_finished_run_answers_from_its_own_steps() -> None:
         pays = shown(screen, "pays")
         assert "the steps of this run" in pays
         assert "different work: ids differ from #163" in pays
-        assert "replay 53 rows x 2.49 = 132 ms" in pays
+        assert "replay 53 rows x mean 2.49 = 132 ms" in pays
         assert "break-even depth 2.16   pays" in pays
         assert "replay     0." in pays
         assert "cannot pay at any depth" in pays
         costs = shown(screen, "costs")
         assert [row.split()[0] for row in costs.splitlines()[1:7]] == list("123456")
         assert "fit: verify = 2.1" in costs
-        assert "46 no-draft cycles lost .90 ms each, 41 ms in all" in costs
+        assert "46 no-draft cycles lost .90 ms each (mean), 41 ms in all" in costs
         values = shown(screen, "values")
         assert "d1        101     92    +229" in values
         assert "first position with negative net: none up to 5" in values
@@ -227,7 +227,7 @@ async def test_files(tmp_path: Path) -> None:
     assert replay["never"]
     report = (folder / "economics-run-1.md").read_text()
     assert "does it pay?" in report
-    assert "53 rows x 2.49" in report
+    assert "53 rows x mean 2.49" in report
     assert (folder / "run-1-economics-pays.txt").is_file()
 
 

@@ -158,6 +158,23 @@ async def test_space_pauses_and_escape_stops_all_of_it() -> None:
         assert "STOPPED 10/30" in shown(screen)
 
 
+async def test_a_set_stopped_on_another_screen_is_shown_as_it_stands() -> None:
+    link = FakeLink()
+    app = app_of(link)
+    events = suite_streams.suite("set", ("split",), ("direct",), ())
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await opened(pilot, link)
+        await pilot.press("v", "1")
+        link.waiting += [*until_run(events, 3, 100), events[-1]]
+        await settle(pilot, lambda: app.controller.running_suite is None and not link.waiting)
+        await pilot.press("4")
+        await settle(pilot, lambda: app.instrument is screen)
+        text = shown(screen)
+        assert "STOPPED 2/3" in text
+        assert "= IDENTICAL so far" in text
+        assert "PLAIN ONLY" not in text
+
+
 async def test_enter_opens_the_cells_run_and_arm_and_brackets_the_next_prompts() -> None:
     link = FakeLink()
     app = app_of(link)

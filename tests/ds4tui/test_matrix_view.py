@@ -255,6 +255,44 @@ def test_one_cell_run_again_replaces_only_that_cell() -> None:
     assert after.progress.total == 3
 
 
+@pytest.mark.parametrize("policies", [("direct",), ()])
+def test_a_set_run_again_begins_anew(policies: tuple[str, ...]) -> None:
+    def again(suite_id: str) -> list[Event]:
+        return suite_streams.suite("set", ("split",), policies, (), suite_id)
+
+    before = gathered(again("a"))
+    record = gathered(until_run(again("b"), 2, 100), before)
+    view = view_of(record)
+    assert (view.progress.done, view.progress.total) == (1, 3)
+    assert view.plain["split"]["prompts"] == 1
+    for cell in view.cells.values():
+        assert (cell.done, cell.total) == (1, 3)
+    if policies:
+        assert suite_verdict(record, "R").bodies[0].startswith("all 1 runs")
+        assert [row.places for row in view.prompts] == [("=",), ("..",), (".",)]
+
+
+def test_a_cell_run_again_begins_anew_and_the_others_stay() -> None:
+    again = suite_streams.suite("matrix", ("split",), ("direct",), suite_id="b")
+    view = view_of(gathered(until_run(again, 2, 100), gathered(whole())))
+    done = {name: cell.done for name, cell in view.cells.items()}
+    assert done.pop("split direct") == 1
+    assert set(done.values()) == {3}
+    assert view.plain["split"]["prompts"] == 3
+
+
+def test_figures_that_are_not_made_yet_are_no_set_without_a_drafter() -> None:
+    record = gathered(whole())
+    fresh = SuiteRecord(record.started)
+    for event in whole():
+        fresh.feed(event)
+    assert fresh.report.is_stale
+    assert suite_verdict(fresh, "R").head != "· PLAIN ONLY"
+    fresh.report.refresh()
+    line = suite_verdict(fresh, "R")
+    assert line.head.endswith("so far"), "the other cells' figures are still to come"
+
+
 def test_other_thresholds_start_anew() -> None:
     record = gathered(whole())
     again = [
@@ -278,6 +316,9 @@ def test_a_stopped_run_fills_no_cell() -> None:
     )
     assert record.report.has("split direct", 0)
     assert not record.report.has("invariant direct", 0)
+    record.is_over = True
+    view = view_of(record)
+    assert view.progress.done == sum(cell.done for cell in view.cells.values()) == 5
 
 
 def test_a_run_dropped_before_its_first_token_fills_no_cell() -> None:
@@ -295,7 +336,7 @@ def test_a_failure_keeps_what_has_ended() -> None:
     record.is_over = True
     line = suite_verdict(record, "R")
     assert (line.level, line.head) == ("failed", "\u00d7 FAILED")
-    assert line.bodies[0] == "It ended   what has ended is kept   R goes on"
+    assert line.bodies[0] == "It ended   what has ended is kept   R runs all"
     assert view_of(record).cells["split direct"].done == 1
 
 
@@ -335,5 +376,5 @@ def test_the_report_has_a_table_by_category() -> None:
     document = report.document(wall_s=1.0)
     assert document is not None
     table = matrix_text.markdown(document).partition("## By category")[2]
-    assert "| facts | split direct | 0/2 | \\#163 |" in table
+    assert "| facts | split direct | 0/2 | #163 |" in table
     assert "| code | invariant prefix | 1/1 | - |" in table

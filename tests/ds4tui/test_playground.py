@@ -382,6 +382,28 @@ async def test_a_plain_run_says_why_nothing_is_compared() -> None:
         assert not session.app._notifications
 
 
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_without_a_focused_box_f_turns_the_first_one_that_has_another_side(
+    size: Size,
+) -> None:
+    session = Session(streams.mixed_run())
+    async with session.app.run_test(size=size) as pilot:
+        await finished(pilot, session)
+        depth = session.app.playground.query_one("#depth", SidedBox)
+        first = depth.side
+        await pilot.press("f")
+        assert session.app.playground.focused is session.app.playground.left
+        assert depth.side is not None
+        assert depth.side is not first
+        # A box that has the focus is the one that turns.
+        rates = session.app.playground.query_one("#rates", SidedBox)
+        rates.focus()
+        turned, before = depth.side, rates.side
+        await pilot.press("f")
+        assert depth.side is turned
+        assert (rates.side is before) == (size == SMALL), "a strip has one side of the rates"
+
+
 async def test_quit_closes_the_engine() -> None:
     session = Session(streams.diverged_run())
     async with session.app.run_test(size=SMALL) as pilot:

@@ -147,6 +147,35 @@ def test_untrusted_text_is_literal() -> None:
     assert "\\[bold\\]x" in written
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("no_repeat 8, Linux x86_64, a__b, naïve_é", None),
+        ("see #6 and C# -> a<=b, 3 < 4 & 5", None),
+        (r"a\b C:\Users", None),
+        (r"a\*b\\", r"a\\\*b\\\\"),
+        ("_a_ __b__ c_ (_d)", r"\_a\_ \_\_b\_\_ c\_ (\_d)"),
+        ("# head ##", r"\# head \#\#"),
+        ("> quote", r"\> quote"),
+        ("<b>x</b> <https://a> <!-- -->", r"\<b>x\</b> \<https://a> \<!-- -->"),
+        ("&lt;b&#62; &copy;", r"\&lt;b\&#62; \&copy;"),
+        ("*a* ~~b~~ `c` [d](e) f|g", r"\*a\* \~\~b\~\~ \`c\` \[d\](e) f\|g"),
+    ],
+)
+def test_only_what_would_be_markup_is_escaped(text: str, written: str | None) -> None:
+    assert ab_text.escaped(text) == (text if written is None else written)
+
+
+def test_a_shared_prefix_that_is_cut_says_so() -> None:
+    script = random_script(12)
+    made = engine(ScriptedModel(script, noise=0.5), ScriptedDrafter(continuation(script)))
+    found = run(made, "prefix", ignore_eos=True, max_tokens=120)
+    arm = report.ab_document([report.RunEvents.of(found.events)])["arms"][1]
+    for prefix, shown_prefix in (("ab " * 50, "…" + ("ab " * 50)[-120:]), ("ab", "ab")):
+        arm["first_divergence"]["shared_prefix"] = prefix
+        assert ab_text.divergence(arm)[-1] == f'  shared prefix: "{shown_prefix}"'
+
+
 def test_markdown_holds_the_table_and_the_verdict() -> None:
     document = report.ab_document([report.RunEvents.of(scripted("direct").events)])
     written = report_markdown.markdown([document, document])

@@ -54,7 +54,7 @@ def test_a_report_holds_what_a_maintainer_needs() -> None:
     for part in (
         "DIVERGED at 163",
         "near-tie, margin 0.012 = 1.5 ulp F16",
-        "first drift at 3, layer 2 frontier\\_kv, max abs 3.1e-05, 160 tokens before",
+        "first drift at 3, layer 2 frontier_kv, max abs 3.1e-05, 160 tokens before",
         "| direct | 46+9 | 26 | 20 | 16 | 12 | 18 | 2.71 |",
         "Prompt ids (18): 0 3 900",
         "sha256 " + record.started.files[0].sha256 if record.started else "",
@@ -149,7 +149,7 @@ async def test_the_report_on_a_run_of_a_set_has_the_sets_figures_by_category() -
         assert "split direct: 1 of 3 prompts identical" in text
         assert "## By category" in text
         facts = next(line for line in text.splitlines() if line.startswith("| facts |"))
-        assert "| 0/2 | \\#163 |" in facts
+        assert "| 0/2 | #163 |" in facts
         assert "different work" in facts
         assert text == visible(text)
 

@@ -48,8 +48,12 @@ def test_a_line_says_what_a_run_was_and_found() -> None:
     assert other.versus.startswith("1.5")
     assert lines_from_json(lines_as_json([line, other])) == [line, other]
     assert lines_from_json([{"other": 1}]) == []
-    (running,) = lines_of(record_of(streams.until(streams.diverged_run(), 50)), "")
-    assert running.verdict.startswith("running #")
+    part = record_of(streams.until(streams.diverged_run(), 50))
+    (running,) = lines_of(part, "", goes_on=True)
+    assert (running.verdict, running.goes_on) == ("running #53", True)
+    (stored,) = lines_from_json(lines_as_json([running]))
+    assert (stored.verdict, stored.goes_on) == ("cut off #53", False)
+    assert lines_of(part, "") == [stored]
 
 
 @pytest.mark.parametrize("width", [78, 118])
@@ -151,7 +155,7 @@ def test_only_the_last_traces_stay(tmp_path: Path) -> None:
     stored(tmp_path, DIVERGED)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert len(names) == KEPT
-    assert names[-1].startswith("20260301-120005-run-1")
+    assert names[-1].startswith("20260301-120005-000000-run-1")
 
 
 def test_what_is_no_trace_is_left_out(tmp_path: Path) -> None:
@@ -196,7 +200,6 @@ async def test_marked_arms_go_into_the_panes() -> None:
         await two_runs(pilot, controller)
         screen = runs_screen(app)
         assert [found.number for found in screen.listed()] == ["2", "1"]
-        assert not app.can("runs_compare")
         await pilot.press("plus", "j", "plus", "equals_sign")
         await settle(pilot, lambda: isinstance(controller.record, PairRecord))
         assert app.instrument.KEY == "1"

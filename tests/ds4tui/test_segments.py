@@ -14,7 +14,7 @@ from ds4tui.run_record import RunRecord
 from ds4tui.segments import Segments
 from ds4tui.spans import text_of
 from engine.cycle_counts import CycleCounts
-from engine.events import CycleFinished, Event, RunStarted, SettingsChanged
+from engine.events import ArmFinished, CycleFinished, Event, RunStarted, SettingsChanged
 from tests.ds4tui import streams
 from tests.ds4tui.harness import record_of
 
@@ -130,19 +130,36 @@ def test_counts_over_prompts_are_the_sum_of_their_runs() -> None:
     assert shown(sides["prompts"])[-1].endswith("1197 tokens + 3 from prefill = 1200")
 
 
-def test_a_prompt_counts_once_and_grows_while_it_runs() -> None:
+def test_a_prompt_counts_once_as_it_last_ran_to_its_end() -> None:
     over = OverPrompts()
-    over.add(record_of(streams.diverged_run()))
+    once = record_of(streams.diverged_run())
+    over.add(once)
     again = RunRecord()
     events = streams.diverged_run()
     at = next(n for n, event in enumerate(events) if isinstance(event, RunStarted)) + 1
     for event in events[:at]:
         again.feed(event)
     over.add(again)
-    assert over.counts(again, again.arms[1]) is None
-    for event in events[at:]:
+    old = (1, once.arms[1].tally.counts)
+    assert over.counts(again, again.arms[1]) == old
+    for event in events[at:-1]:
         again.feed(event)
+    assert over.counts(again, again.arms[1]) == old
+    again.feed(events[-1])
     assert over.counts(again, again.arms[1]) == (1, again.arms[1].tally.counts)
+
+
+def test_a_run_that_was_stopped_does_not_count() -> None:
+    over = OverPrompts()
+    whole = record_of(on_another_prompt(streams.diverged_run(), 1))
+    stopped = record_of(
+        replace(event, reason="stop") if isinstance(event, ArmFinished) else event
+        for event in streams.diverged_run()
+    )
+    dropped = record_of(on_another_prompt(streams.until(streams.diverged_run(), 50), 2))
+    for run in (whole, dropped, stopped):
+        over.add(run)
+    assert over.counts(whole, whole.arms[1]) == (1, whole.arms[1].tally.counts)
 
 
 def test_other_settings_and_mixed_runs_do_not_count() -> None:

@@ -170,6 +170,38 @@ def test_what_is_best_says_among_how_many_when_ids_differ() -> None:
     assert best_sentences(table_of(sweep(until_run=0))) == ()
 
 
+def test_nothing_is_best_where_nothing_is_surely_faster_than_plain() -> None:
+    slow = {cell: (1.4, 1, 1, 3.95) for cell in CYCLES} | {"strict": CYCLES["strict"]}
+    differs = {"confidence 0.8": 40, "confidence 0": 12}
+    table = table_of(sweep(SweepScript(cycles=slow, noise=0.3, differs=differs)))
+    fastest = table.fastest
+    assert fastest is not None
+    assert not fastest.is_faster
+    assert table.best is None
+    said = best_sentences(table, "n takes invariant")
+    assert said[:3] == (
+        "no confidence threshold is faster than plain with plain's ids",
+        "the others are not compared",
+        "n takes invariant",
+    )
+    assert said[3].startswith(f"the nearest, {fastest.value:.2f}, is ")
+    alike = table_of(sweep(SweepScript(cycles=slow, noise=0.3)))
+    assert best_sentences(alike, "n")[0] == "no confidence threshold is faster than plain"
+    assert len(best_sentences(alike, "n")) == 2, "nothing is to be cured"
+
+
+def test_what_the_default_gives_is_the_quotient_of_two_figures_of_the_table() -> None:
+    table = table_of(sweep(SweepScript(pace=(1.0, 1.3))), 0.99)
+    own, best = table.row("confidence 0.99"), table.best
+    assert own is not None
+    assert best is not None
+    assert own.tokens_per_s is not None
+    assert best.fastest.tokens_per_s is not None
+    share = own.tokens_per_s / best.fastest.tokens_per_s
+    rates = f"({own.tokens_per_s:.0f} of {best.fastest.tokens_per_s:.0f} tok/s)"
+    assert best_sentences(table)[-1] == f"default 0.99 gives {share:.0%} of it {rates}"
+
+
 def test_a_row_grows_while_its_run_goes_on() -> None:
     table = table_of(sweep(until_run=1))
     assert (table.runs_done, table.is_over) == (1, False)

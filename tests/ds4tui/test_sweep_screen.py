@@ -23,7 +23,7 @@ from engine.settings import Knobs, Settings
 from engine.sweep import SweepRequest
 from tests.ds4tui import streams
 from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, settle
-from tests.ds4tui.sweeps import BLOCKS, SweepScript, stopped, sweep
+from tests.ds4tui.sweeps import BLOCKS, CYCLES, SweepScript, stopped, sweep
 
 CURED = Settings(numerics="invariant", dspark=(Knobs("prefix"),))
 SIZE = (120, 36)
@@ -120,6 +120,34 @@ async def test_rows_with_other_ids_have_no_speedup_and_a_cure() -> None:
         assert "x" not in rows["0.30"]
         assert "x" in rows["0.70"]
         assert "n Try invariant" in footer(screen)
+
+
+async def test_without_a_best_value_none_is_offered() -> None:
+    link = FakeLink()
+    slow = {cell: (1.4, 1, 1, 4.2) for cell in CYCLES} | {"strict": CYCLES["strict"]}
+    script = SweepScript(cycles=slow, differs={"confidence 0": 20}, numerics="split")
+    async with started(link, Settings()).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot, link, sweep(script))
+        chart = shown(screen, "#sweep-chart")
+        assert "no confidence threshold is faster than plain with plain's ids" in chart
+        assert "n takes invariant" in chart
+        assert "best" not in chart
+        assert "Use" not in footer(screen)
+        await pilot.press("j")
+        await settle(pilot)
+        assert "Use 0." in footer(screen), "the cursor was moved there"
+
+
+async def test_row_1_says_how_long_the_whole_sweep_took() -> None:
+    link = FakeLink()
+    async with started(link).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot, link, sweep())
+        assert screen.state_text() == f"DONE {screen.sheet.suite.elapsed_s:.0f} s"  # type: ignore[union-attr]
+        assert screen.sheet.suite is not None
+        assert screen.sheet.suite.elapsed_s > 5, "of both runs, not of the last one"
+        link.waiting += stopped(SweepScript(suite_id="s2"))
+        await settle(pilot)
+        assert screen.state_text() == "STOPPED 1/2"
 
 
 async def test_the_pattern_of_block_lengths_is_named() -> None:

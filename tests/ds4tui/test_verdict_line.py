@@ -11,7 +11,14 @@ from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.spans import text_of, width_of
 from ds4tui.verdict_line import VerdictLine, verdict_line, verdict_row
-from engine.events import ArmFinished, Event, RunFailed, RunFinished, SettingsChanged
+from engine.events import (
+    ArmFinished,
+    Event,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    SettingsChanged,
+)
 from tests.ds4tui import streams
 from tests.ds4tui.streams import Script
 
@@ -77,6 +84,28 @@ def test_identical_but_mixed() -> None:
     line = line_of([*events[:-2], turned, *events[-2:]])
     assert "MIXED: direct to #" in line.bodies[0]
     assert "nothing is promised" in line.bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("numerics", "settings", "promise"),
+    [
+        ("invariant", (), "as each of them must be"),
+        ("invariant", (("perturb", "0.001:1"),), "nothing is promised"),
+        ("split", (), "nothing is promised"),
+    ],
+)
+def test_what_a_mix_promises_is_what_its_policies_promise(
+    numerics: str, settings: tuple[tuple[str, str], ...], promise: str
+) -> None:
+    events = streams.run(Script(diverges=False, drifts=False, numerics=numerics))
+    events = [
+        replace(event, settings=(*event.settings, *settings))
+        if isinstance(event, RunStarted)
+        else event
+        for event in events
+    ]
+    turned = SettingsChanged("run-1", 1, 0, 40, (("commit", "prefix"),))
+    assert promise in line_of([*events[:-2], turned, *events[-2:]]).bodies[0]
 
 
 def test_logic_error_is_called_a_bug() -> None:
