@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,23 +179,26 @@ def test_a_file_that_tells_of_loading_only_is_taken_away(tmp_path: Path) -> None
         path.unlink()
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """No file may grow beyond 4 KiB, as on a disk that is full."""
+    """No file may grow beyond 4 KiB, as on a disk that is full; inside a test, for its writes only:
+    what runs the tests writes a file too."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("small_files")
 def test_a_full_disk_is_one_sentence_and_what_was_written_stays(tmp_path: Path) -> None:
     path, event = tmp_path / "run.jsonl", TokenText("r", -1, 5, ((1, b"x" * 450),))
     writer = TraceWriter(str(path))
-    for _ in range(4):
-        writer.write([event])
-    with pytest.raises(Ds4Error, match=r"run\.jsonl cannot be written: File too large"):
-        writer.write([event])
-    writer.close()
+    with small_files():
+        for _ in range(4):
+            writer.write([event])
+        with pytest.raises(Ds4Error, match=r"run\.jsonl cannot be written: File too large"):
+            writer.write([event])
+        writer.close()
     assert read_trace(str(path)) == [event] * 4
