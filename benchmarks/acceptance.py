@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 from page import head, machine, row, write
+from prompt_sets import DEMO, HELDOUT, prompts
 
 from ds4tui import options
-from engine.events import CycleFinished
+from ds4tui.calibration import samples_of
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, KvRounding, RunRequest, Settings
 from engine.stats import ArmTally, repeated, tally, without_loops
 
 PAGE = Path(__file__).parent / "acceptance.md"
-HELDOUT = Path(__file__).parent.parent / "tools" / "tiny_model" / "heldout_prompts.jsonl"
 
 
 @dataclass
@@ -45,10 +45,10 @@ class Total:
         inside = repeated(arm.ids)
         self.tokens += len(inside)
         self.looped += sum(inside)
+        self.judged += samples_of(arm.cycles)
         for cycle in arm.cycles:
             self.depths.append(cycle.depth)
             self.accepted.append(cycle.accepted)
-            self.judged += judged(cycle)
         found = without_loops(arm)
         if found.mean_depth is not None:
             outside = inside[1:].count(False)  # the first token comes from prefill
@@ -69,12 +69,6 @@ class Total:
             f"{self.looped / self.tokens:.2f}",
             str(len(self.depths)),
         ]
-
-
-def judged(cycle: CycleFinished) -> list[tuple[float, bool]]:
-    """(confidence, accepted) of every draft whose predecessors were all accepted."""
-    reached = min(cycle.accepted + 1, cycle.proposed)
-    return [(cycle.confidences[i], i < cycle.accepted) for i in range(reached)]
 
 
 def auc(pairs: list[tuple[float, bool]]) -> float:
@@ -110,11 +104,10 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="instead of writing the page")
     found = parser.parse_args()
     target, drafters, _ = options.model_files(None, None)
-    common = argparse.Namespace(system=None, no_chat=False, think=False, control_tokens=False)
-    sets = {}
-    for title, prompts in (("demo", None), ("held-out", str(HELDOUT))):
-        common.prompts = prompts
-        sets[title] = options.read_prompts(common)[: found.prompts]
+    sets = {
+        title: prompts(name)[: found.prompts]
+        for title, name in (("demo", DEMO), ("held-out", HELDOUT))
+    }
     out = [
         f"`python benchmarks/acceptance.py {' '.join(sys.argv[1:])}`".replace(" `", "`")
         + f" on {machine()}.",
@@ -135,9 +128,9 @@ def main() -> None:
                 "invariant", (Knobs("prefix", 0.0),), found.n, ignore_eos=found.ignore_eos,
                 no_repeat=rule, markov=markov, digest_every=0,
             )  # fmt: skip
-            for title, prompts in sets.items():
+            for title, entries in sets.items():
                 names = (title, rounding, rule or "off", "on" if markov else "off")
-                cells = measure(engine, prompts, settings, " ".join(map(str, names))).cells(block)
+                cells = measure(engine, entries, settings, " ".join(map(str, names))).cells(block)
                 out.append(row(*names, *cells))
     print(file=sys.stderr)
     if found.print:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from page import machine, write
+from prompt_sets import DEMO, HELDOUT, prompts
 
 from ds4tui import options
 from engine.decode import Control
@@ -31,7 +32,6 @@ from engine.settings import EngineFiles, Knobs, Prompt, RunRequest, Settings
 from engine.stats import differs, tally
 
 PAGE = Path(__file__).parent / "exactness.md"
-HELDOUT = Path(__file__).parent.parent / "tools" / "tiny_model" / "heldout_prompts.jsonl"
 CONTEXTS = (None, None, None, 260, 300)
 """Capacities in tokens; the small ones are run to their end."""
 EXACT: tuple[Policy, ...] = ("replay", "strict")
@@ -162,11 +162,7 @@ def main() -> int:
     args = parser.parse_args()
     model, mtp, _ = options.model_files(None, None)
     engines = Engines(model, mtp)
-    known = [
-        entry.prompt
-        for name in ("demo", "set20", str(HELDOUT))
-        for entry in options.read_set(name, options.Rendering())
-    ]
+    known = [entry.prompt for name in (DEMO, "set20", HELDOUT) for entry in prompts(name)]
     count: Counter[str] = Counter()
     seeds = itertools.count(args.seed) if args.only is None else iter((args.only,))
     begun = time.monotonic()

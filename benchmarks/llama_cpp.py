@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import prompt_sets
 from page import head, machine, row, write
 
 from ds4tui import options, report
@@ -314,11 +315,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of the speed comparison")
     parser.add_argument("--only", choices=("ids", "speed"), help="one part of the page")
     arguments = parser.parse_args()
-    demo = options.read_prompts(
-        argparse.Namespace(
-            prompts=None, system=None, no_chat=False, think=False, control_tokens=False
-        )
-    )
+    demo = prompt_sets.prompts(prompt_sets.DEMO)
     prompts = demo[:: max(1, len(demo) // arguments.prompts)][: arguments.prompts]
     target, (drafter,), _ = options.model_files(None, None)
     measured = (

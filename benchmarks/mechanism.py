@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from page import head, machine, row, write
+from prompt_sets import DEMO, prompts
 
 from ds4tui import options
 from engine.ab import Race
@@ -316,10 +317,7 @@ def main(argv: Sequence[str]) -> int:
 
     target, drafters, _ = options.model_files(None, None)
     bench = Bench(EngineFiles(target, drafters))
-    plain = argparse.Namespace(
-        prompts=None, no_chat=False, think=False, system=None, control_tokens=False
-    )
-    entries = options.read_prompts(plain)[: args.prompts]
+    entries = prompts(DEMO)[: args.prompts]
     args.prompts = len(entries)
     asked = questions()
     answers = study(bench, entries, list(asked.values()), args.n, say)

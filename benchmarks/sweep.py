@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from page import head, machine, row, write
+from prompt_sets import DEMO, HELDOUT, prompts
 
 from ds4tui import options
 from engine import lanes
@@ -33,7 +34,6 @@ from engine.settings import EngineFiles, Knobs, RunRequest, Settings
 from engine.stats import ids_sha256
 
 PAGE = Path(__file__).parent / "economics.md"
-HELDOUT = Path(__file__).parent.parent / "tools" / "tiny_model" / "heldout_prompts.jsonl"
 THRESHOLDS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CELLS: tuple[tuple[Numerics, Policy, tuple[float, ...]], ...] = (
     ("invariant", "prefix", THRESHOLDS),
@@ -258,31 +258,30 @@ def main() -> None:
         lanes.Clock = partial(Clock, time.thread_time_ns)  # type: ignore[assignment,misc]
     target, drafters, _ = options.model_files(None, None)
     engine = load_engine(EngineFiles(target, drafters))
-    common = argparse.Namespace(system=None, no_chat=False, think=False, control_tokens=False)
-    sets = {}
-    for title, prompts, tokens in (
-        ("Demo prompts", None, found.n),
-        ("Held-out prompts", str(HELDOUT), found.heldout_tokens),
-    ):
-        common.prompts = prompts
-        if tokens:
-            sets[title] = (options.read_prompts(common)[: found.prompts], tokens)
+    sets = {
+        title: (prompts(name)[: found.prompts], tokens)
+        for title, name, tokens in (
+            ("Demo prompts", DEMO, found.n),
+            ("Held-out prompts", HELDOUT, found.heldout_tokens),
+        )
+        if tokens
+    }
     out = [
         f"`python benchmarks/sweep.py {' '.join(sys.argv[1:])}`".replace(" `", "`")
         + f" on {machine()}; rounds: {found.rounds}."
     ]
     for numerics, commit, thresholds in CELLS[: 1 if found.exact_only else None]:
         arms = [Knobs("strict"), *(Knobs(commit, threshold) for threshold in thresholds)]
-        for title, (prompts, tokens) in sets.items():
+        for title, (entries, tokens) in sets.items():
             what = f"{title}, `{numerics}` + `{commit}`"
-            runs = run(engine, prompts, numerics, arms, tokens, found.rounds, what)
+            runs = run(engine, entries, numerics, arms, tokens, found.rounds, what)
             out += ["", f"### {what}, {tokens} tokens", "", *table(lines(runs, arms))]
             out += ["", *cycle_table(runs)]
     numerics, commit, _ = CELLS[0]
     arms = [Knobs(commit, found.gate, length) for length in range(1, engine.ready().block_size + 1)]
-    for title, (prompts, tokens) in sets.items():
+    for title, (entries, tokens) in sets.items():
         what = f"{title}, block length, `{numerics}` + `{commit}`"
-        runs = run(engine, prompts, numerics, arms, tokens, found.rounds, what)
+        runs = run(engine, entries, numerics, arms, tokens, found.rounds, what)
         out += ["", f"### {what}, {tokens} tokens", "", *table(lines(runs, arms))]
     print(file=sys.stderr)
     if found.print:

@@ -18,6 +18,7 @@ from ds4tui.run_state import RunState
 from ds4tui.session_runs import SessionRuns
 from ds4tui.suite_record import SuiteRecord, begin
 from engine.events import (
+    CUT_SHORT,
     ArmFinished,
     CostMeasured,
     Diverged,
@@ -218,8 +219,8 @@ class Intake:
                 changes.parted = True
             case RunFinished():
                 reasons = {arm.finished.reason for arm in record.arms if arm.finished}
-                stopped = reasons & {"stop", "cancelled"}
-                self.state = RunState.CANCELLED if stopped else RunState.DONE
+                whole = reasons.isdisjoint(CUT_SHORT)
+                self.state = RunState.DONE if whole else RunState.CANCELLED
                 changes.ended = changes.tokens = True
             case _:
                 pass

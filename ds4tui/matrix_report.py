@@ -124,11 +124,7 @@ class MatrixReport:
 
     def names_of(self, started: RunStarted) -> dict[str, int]:
         """The arm of each cell that a run of the suite fills."""
-        arms = [
-            arm
-            for arm, info in enumerate(started.arms)
-            if (info.kind, info.role) == ("dspark", "arm")
-        ]
+        arms = [arm for arm, info in enumerate(started.arms) if info.is_compared]
         numerics = started.cell
         cells = [cell for cell in self._cells if cell.startswith(f"{numerics} ")]
         if len(cells) != len(arms):

@@ -37,8 +37,10 @@ class OverPrompts:
         if record is None or record.started is None or not record.is_whole:
             return
         self._newest = None
-        for settings, counts in _counted(record, record.started):
-            self._found.setdefault(settings, {})[record.started.prompt_ids] = counts
+        for settings, arm in of_one_setting(record):
+            if arm.cycles:
+                found = self._found.setdefault(settings, {})
+                found[record.started.prompt_ids] = arm.tally.counts
 
     def counts(self, record: RunRecord, arm: ArmRecord) -> tuple[int, CycleCounts] | None:
         """(prompts, counts) of the settings that an arm was started with; None without any."""
@@ -49,19 +51,18 @@ class OverPrompts:
         found = dict(self._found.get(wanted, {}))
         running = self._newest
         if running and running.started and not (running.finished or running.failed):
-            for settings, counts in _counted(running, running.started):
-                if settings == wanted:
-                    found[running.started.prompt_ids] = counts
+            for settings, own in of_one_setting(running):
+                if settings == wanted and own.cycles:
+                    found[running.started.prompt_ids] = own.tally.counts
         whole = list(found.values())
         return (len(whole), sum(whole[1:], whole[0])) if whole else None
 
 
-def _counted(record: RunRecord, started: RunStarted) -> Iterator[tuple[Same, CycleCounts]]:
-    """(settings, counts) of the drafting arms whose knobs were not turned."""
+def of_one_setting(record: RunRecord) -> Iterator[tuple[Same, ArmRecord]]:
+    """The compared arms whose knobs were not turned, with their settings."""
     for arm in record.arms:
-        is_drafting = (arm.info.kind, arm.info.role) == ("dspark", "arm")
-        if is_drafting and arm.cycles and not arm.changes:
-            yield settings_of(started, arm), arm.tally.counts
+        if record.started is not None and arm.info.is_compared and not arm.changes:
+            yield settings_of(record.started, arm), arm
 
 
 def settings_of(started: RunStarted, arm: ArmRecord) -> Same:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ds4tui.over_prompts import settings_of
+from ds4tui.over_prompts import of_one_setting, settings_of
 from ds4tui.run_record import ArmRecord, RunRecord
 from engine.stats import ArmTally
 
@@ -49,12 +49,7 @@ def alike(record: RunRecord, runs: Iterable[RunRecord]) -> list[Work]:
         started = run.started
         if started is None or not run.is_whole or started.prompt_ids in found:
             continue
-        same = (
-            arm
-            for arm in run.arms[1:]
-            if arm.info.kind == "dspark" and settings_of(started, arm) == wanted
-        )
-        arm = next((arm for arm in same if not arm.changes), None)
+        arm = next((arm for settings, arm in of_one_setting(run) if settings == wanted), None)
         if arm is not None:
             found[started.prompt_ids] = Work(run, run.arms[0], arm)
     return list(found.values())

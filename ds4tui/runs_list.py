@@ -53,11 +53,7 @@ def lines_of(record: RunRecord, time: str, *, goes_on: bool = False) -> list[Run
     started = record.started
     if started is None:
         return []
-    shown = [
-        at
-        for at, arm in enumerate(record.arms)
-        if arm.info.kind == "dspark" and arm.info.role == "arm"
-    ]
+    shown = [at for at, arm in enumerate(record.arms) if arm.info.is_compared]
     return [_line(record, at, time, goes_on) for at in shown or [0]]
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_compare import Intervals, Work
+from engine.events import CUT_SHORT
 from engine.stats import Speedup, ids_sha256, ratio
 
 STRICT = "strict"
@@ -321,7 +322,7 @@ def _disagrees(plain: Sequence[Work]) -> int | None:
     ids: dict[int, list[int]] = {}
     for work in plain:
         reasons = {arm.finished.reason for arm in work.run.arms if arm.finished}
-        if not work.is_finished or reasons & {"stop", "cancelled"}:
+        if not work.is_finished or not reasons.isdisjoint(CUT_SHORT):
             continue
         if ids.setdefault(work.prompt_index, work.arm.ids) != work.arm.ids:
             return work.prompt_index

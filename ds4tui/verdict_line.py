@@ -16,7 +16,7 @@ from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.spans import Row, crop, width_of
 from ds4tui.visible import drawable_line
-from engine.events import RunFailed
+from engine.events import CUT_SHORT, RunFailed
 from engine.paths import Numerics
 from engine.settings import as_json
 from engine.verdict import identical_kind, margin, must_be_identical, ulp_type
@@ -133,7 +133,7 @@ def _so_far(record: RunRecord) -> VerdictLine:
 
 def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
     ids = f"{len(dspark.ids)} ids"
-    if dspark.finished and dspark.finished.reason in ("stop", "cancelled"):
+    if dspark.finished and dspark.finished.reason in CUT_SHORT:
         ids += ", stopped"
     if dspark.mixed:
         return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(record, dspark)}",))

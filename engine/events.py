@@ -73,6 +73,11 @@ class ArmInfo:
     draft_max: int | None
     drafter: str = ""
 
+    @property
+    def is_compared(self) -> bool:
+        """A DSpark arm, and no control."""
+        return (self.kind, self.role) == ("dspark", "arm")
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

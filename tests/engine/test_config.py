@@ -15,11 +15,11 @@ from engine.config import ModelConfig, Yarn
 from engine.errors import Ds4Error
 from engine.gguf import open_gguf
 from engine.gguf_write import TensorData, Typed, write_gguf
+from engine.synthetic import FLASH
 from engine.tensor_table import target_table
 from tests.engine.random_pair import (
     EMBEDDED,
     SMALL,
-    TargetShape,
     target_metadata,
     target_tensors,
     write_target,
@@ -97,27 +97,9 @@ def test_names_are_those_of_the_released_files(tmp_path: Path) -> None:
     }
 
 
-FLASH = TargetShape(
-    vocab=129280,
-    dim=4096,
-    ratios=(0, 0) + (4, 128) * 20 + (4,),
-    hash_layers=3,
-    heads=64,
-    head_dim=512,
-    q_rank=1024,
-    out_groups=8,
-    out_rank=1024,
-    index_heads=64,
-    index_dim=128,
-    experts=256,
-    experts_used=6,
-    expert_dim=2048,
-)
-
-
 def test_the_released_shapes() -> None:
     """The tensor list of the released 43-layer files, by the numbers of their inventory."""
-    table = target_table(FLASH.geometry, FLASH.ratios, 3)
+    table = target_table(FLASH, (0, 0) + (4, 128) * 20 + (4,), 3)
     assert len(table) == 1328
     assert sum(e.role == "ids" for e in table) == 3
     shapes = {e.name: e.shape for e in table}

@@ -12,6 +12,7 @@ from engine.config import DrafterConfig, ModelConfig
 from engine.errors import Ds4Error
 from engine.gguf import open_gguf
 from engine.gguf_write import TensorData, write_gguf
+from engine.synthetic import FLASH
 from engine.tensor_table import drafter_name, drafter_table
 from tests.engine.random_pair import (
     EMBEDDED,
@@ -27,7 +28,7 @@ from tests.engine.random_pair import (
     write_pair,
     write_target,
 )
-from tests.engine.test_config import BLOCK, FLASH, load_target, target_refusal
+from tests.engine.test_config import BLOCK, load_target, target_refusal
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_names_of_the_other_dialect(tmp_path: Path, target: ModelConfig) -> None
 
 def test_the_released_shapes() -> None:
     """81 tensors, by the inventory of the released support files."""
-    table = drafter_table(FLASH.geometry, 3, 3, 256)
+    table = drafter_table(FLASH, 3, 3, 256)
     assert len(table) == 81
     shapes = {e.name: e.shape for e in table}
     assert shapes["mtp.0.main_proj.weight"] == (4096, 12288)
