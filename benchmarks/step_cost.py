@@ -30,6 +30,7 @@ from engine.gguf import open_gguf
 from engine.model import Model
 from engine.paths import DECODE, Plan
 from engine.weights import load_drafter, load_target
+from kernels import threads
 
 OPS = {
     "embed": "head",
@@ -102,6 +103,7 @@ def measure(arguments: argparse.Namespace) -> None:
     """Run and print."""
     started = time.perf_counter()
     kernels.compile_all()
+    threads.set_threads(arguments.threads)
     compiled = time.perf_counter() - started
     target, drafter = load(arguments)
     vocab, position, most = target.config.vocab_size, arguments.position, arguments.rows
@@ -184,6 +186,7 @@ def main() -> None:
     parser.add_argument("--random", action="store_true", help="a random pair instead")
     parser.add_argument("--position", type=int, default=500, help="tokens before the steps")
     parser.add_argument("--rows", type=int, default=6, help="largest verify")
+    parser.add_argument("--threads", type=int, default=1, help="that kernels share")
     parser.add_argument("--repeat", type=int, default=100, help="turns")
     arguments = parser.parse_args()
     if (arguments.m is None) != (arguments.mtp is None):

@@ -251,13 +251,14 @@ def main() -> None:
     parser.add_argument("--gate", type=float, default=0.5, help="threshold of the block lengths")
     parser.add_argument("--prompts", type=int, help="only so many of each set")
     parser.add_argument("--exact-only", action="store_true", help="invariant + prefix only")
+    parser.add_argument("--threads", type=int, default=1, help="that kernels share")
     parser.add_argument("--cpu-time", action="store_true", help="not the time on the wall")
     parser.add_argument("--print", action="store_true", help="instead of writing the page")
     found = parser.parse_args()
     if found.cpu_time:
         lanes.Clock = partial(Clock, time.thread_time_ns)  # type: ignore[assignment,misc]
     target, drafters, _ = options.model_files(None, None)
-    engine = load_engine(EngineFiles(target, drafters))
+    engine = load_engine(EngineFiles(target, drafters, threads=found.threads))
     sets = {
         title: (prompts(name)[: found.prompts], tokens)
         for title, name, tokens in (

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from engine.rows import Rows
+from kernels.threads import wake
 
 Array = Any
 """A numpy array, or a torch tensor on the GPU."""
@@ -97,6 +98,7 @@ class HostArrays:
         return value
 
     def run(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        wake()
         return work()
 
     def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:

@@ -139,7 +139,7 @@ class Drafter:
         if self._chain is not None:
             block: Block = self._chain.block(context, anchor)
             return block
-        self.evaluate(context)
+        self._arrays.run(None, lambda: self.evaluate(context))
         return Block(self, copy_of(b.hidden))
 
     def draft(

@@ -25,13 +25,13 @@ from engine.self_test import first_position, rows_differ
 from engine.settings import EngineFiles
 from engine.tokenizer import Tokenizer
 from engine.weights import load_drafter, load_target
+from kernels.threads import most_threads, set_threads
 
 if TYPE_CHECKING:
     from engine.gguf_header import TensorInfo
 
 HASHED_BYTES = 4 << 30
 """Larger files are not hashed: it takes minutes."""
-MOST_THREADS = 1
 
 Report = Callable[[Event], None]
 
@@ -45,7 +45,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     """
     began = time.perf_counter_ns()
     progress = _progress(report)
-    _check_threads(files.threads)
+    _check_threads(files)
     arrays = _arrays(files.device)
     progress("reading", 0, 1 + len(files.mtp))
     opened = [open_gguf(files.model)]
@@ -65,6 +65,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     progress("reading", 1 + len(files.mtp), 1 + len(files.mtp))
     if files.device == "cpu":  # on a GPU they are compiled when they are first used
         kernels.compile_all(lambda done, total, name: progress("compiling kernels", done, total))
+        set_threads(files.threads)
     model = Model(
         load_target(opened[0], device=files.device, progress=progress),
         config,
@@ -134,10 +135,21 @@ def _rehearse(timelines: Sequence[Any], progress: Callable[[int, int], None]) ->
     rehearse(timelines, progress)
 
 
-def _check_threads(threads: int) -> None:
-    if threads > MOST_THREADS:
+def _check_threads(files: EngineFiles) -> None:
+    if files.threads == 1:
+        return
+    if files.device != "cpu":
         raise Ds4Error(
-            "Not yet", f"--threads is {threads}; this version computes on one thread only."
+            "Contradictory options",
+            f"--threads is for the CPU's kernels, --device is {files.device}.",
+        )
+    most = most_threads()
+    if files.threads > most:
+        raise Ds4Error(
+            "Too many threads",
+            f"--threads is {files.threads}; this process may use {most} "
+            f"processor{'s' if most > 1 else ''}.",
+            "Threads that wait for a processor make every step slower.",
         )
 
 

@@ -17,9 +17,8 @@ from kernels.mode import Mode
 @cache
 def _cpu() -> Any:
     from kernels.attention import cpu_kernel
-    from kernels.cpu.workspace import workspace
 
-    return cpu_kernel, workspace
+    return cpu_kernel
 
 
 @cache
@@ -41,7 +40,7 @@ def key_spans(positions: np.ndarray, window: int, ratio: int, spans: np.ndarray)
     if not isinstance(positions, np.ndarray):
         _cuda().key_spans(positions, window, ratio, spans)
         return
-    _cpu()[0].key_spans(positions, window, ratio, spans)
+    _cpu().key_spans(positions, window, ratio, spans)
 
 
 def attention(
@@ -78,13 +77,7 @@ def attention(
             q, ring, extra, spans, selected, counts, sinks, positions, turns, out, reach, mode
         )
         return
-    cpu, workspace = _cpu()
-    width = ring.shape[1]
-    most = ring.shape[0] + extra.shape[0]
-    # Eight lanes a head group: query (padded to whole quads), sums, sinks, totals, scores (padded
-    # to whole blocks).
-    space = workspace(8 * (2 * width + 4 + 2 + most + 8))
-    cpu.attention(
-        q, ring, extra, spans, selected, counts, sinks, positions, turns, sinks.size, out, space,
+    _cpu().attention(
+        q, ring, extra, spans, selected, counts, sinks, positions, turns, sinks.size, out,
         mode.words,
     )  # fmt: skip

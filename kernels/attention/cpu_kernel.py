@@ -1,14 +1,29 @@
-"""CPU kernels of `kernels.attention`: each row over its exact own keys, in order of position."""
+"""CPU kernels of `kernels.attention`: each row over its exact own keys, in order of position.
+
+Threads share the rows.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
-from kernels.cpu.compiling import kernel
+from kernels.cpu.compiling import kernel, shared
 from kernels.cpu.key_lanes import QUAD, lay_heads, score_keys, softmax_keys, weigh_keys
-from kernels.cpu.lanes import HEAD_LANES, address, float_at, keep, set_float
-from kernels.cpu.row_lanes import scale_row
-from kernels.cpu.rows import perturb, rotate
+from kernels.cpu.lanes import (
+    HEAD_LANES,
+    KEY_BLOCK,
+    address,
+    float_at,
+    int_at,
+    keep,
+    set_float,
+    word_at,
+    words_at,
+)
+from kernels.cpu.row_lanes import rotate_row, scale_row
+from kernels.cpu.rows import perturb
+from kernels.cpu.threads import address_of, parallel, set_words, spare_words
 from kernels.mode import BATCH_ORDER
 
 
@@ -21,57 +36,75 @@ def key_spans(positions, window, ratio, spans):  # type: ignore[no-untyped-def]
         spans[r, 2] = (position + 1) // ratio if ratio else 0
 
 
-@kernel(
-    "void(float32[:,::1], float32[:,::1], float32[:,::1], int64[:,::1], int32[:,::1], int32[::1],"
-    " float32[::1], int64[::1], float32[:,::1], int64, float32[:,::1], float32[::1], int64[::1])"
-)
-def attention(  # type: ignore[no-untyped-def]
-    q, ring, extra, spans, selected, counts, sinks, positions, turns, heads, out, space, mode,
-):  # fmt: skip
-    rows, width = q.shape[0], ring.shape[1]
-    scale = np.float32(1.0 / np.sqrt(float(width)))
-    batch = mode[0] & BATCH_ORDER
-    keys = np.empty(ring.shape[0] + extra.shape[0], np.int64)
-    ring_at, extra_at, keys_at = address(ring), address(extra), address(keys)
+@shared("ds4tui_attend", types.void, types.intp, types.intp)
+def _attend(arguments: int, row: int) -> None:
+    """One row: its keys, then scores, weights and sums of eight heads at a time."""
+    (q, ring, slots, extra, extra_rows, spans, selected, selectable, counts, sinks, heads, width,
+     positions, turns, turned, out, batch) = words_at(arguments, 17)  # fmt: skip
+    first, end, seen = words_at(spans + 24 * row, 3)
+    chosen = int_at(counts, row)
+    keys = np.empty(slots + extra_rows, np.int64)
+    keys_at = address(keys)
+    count, slot = 0, first % slots
+    for _ in range(first, end):
+        keys[count] = ring + 4 * width * slot
+        count += 1
+        slot = slot + 1 if slot + 1 < slots else 0
+    for i in range(seen if chosen < 0 else chosen):
+        index = i if chosen < 0 else int_at(selected, row * selectable + i)
+        keys[count] = extra + 4 * width * index
+        count += 1
+    padded = -(-count // KEY_BLOCK) * KEY_BLOCK
+    space = np.empty(HEAD_LANES * (2 * width + QUAD + 2 + padded), np.float32)
     query_at = address(space)
     totals_at = query_at + 4 * (width + QUAD) * HEAD_LANES
     sink_at = totals_at + 4 * HEAD_LANES
     sums_at = sink_at + 4 * HEAD_LANES
     scores_at = sums_at + 4 * width * HEAD_LANES
-    for r in range(rows):
-        count, slot = 0, spans[r, 0] % ring.shape[0]
-        for _ in range(spans[r, 0], spans[r, 1]):
-            keys[count] = ring_at + 4 * width * slot
-            count += 1
-            slot = slot + 1 if slot + 1 < ring.shape[0] else 0
-        if counts[r] < 0:
-            for row in range(spans[r, 2]):
-                keys[count] = extra_at + 4 * width * row
-                count += 1
-        else:
-            for i in range(counts[r]):
-                keys[count] = extra_at + 4 * width * selected[r, i]
-                count += 1
-        for first in range(0, heads, HEAD_LANES):
-            real = min(HEAD_LANES, heads - first)
-            row_at = 4 * width * (r * heads + first)
-            lay_heads(address(q) + row_at, real, width, query_at)
-            for h in range(HEAD_LANES):
-                set_float(sink_at, h, sinks[first + min(h, real - 1)])
-            middle, middle_key = width, count
-            if batch:
-                middle, middle_key = width // (2 * QUAD) * QUAD, count // 2
-            for half in range(2 if batch else 1):
-                begin, end = half * middle, width if half else middle
-                score_keys(query_at, keys_at, count, begin, end, scores_at, half)
-            softmax_keys(scores_at, count, scale, sink_at, totals_at)
-            for half in range(2 if batch else 1):
-                begin, end = half * middle_key, count if half else middle_key
-                weigh_keys(scores_at, keys_at, begin, end, width, sums_at, half)
-            for h in range(real):
-                head = address(out) + row_at + 4 * width * h
-                factor = np.float32(1.0) / float_at(totals_at, h)
-                scale_row(sums_at + 4 * width * h, width, factor, head)
-                rotate(head, width, turns, positions[r], -1)
+    scale = np.float32(1.0 / np.sqrt(float(width)))
+    for head in range(0, heads, HEAD_LANES):
+        real = min(HEAD_LANES, heads - head)
+        row_at = 4 * width * (row * heads + head)
+        lay_heads(q + row_at, real, width, query_at)
+        for h in range(HEAD_LANES):
+            set_float(sink_at, h, float_at(sinks, head + min(h, real - 1)))
+        middle, middle_key = width, count
+        if batch:
+            middle, middle_key = width // (2 * QUAD) * QUAD, count // 2
+        for half in range(2 if batch else 1):
+            begin, stop = half * middle, width if half else middle
+            score_keys(query_at, keys_at, count, begin, stop, scores_at, half)
+        softmax_keys(scores_at, count, scale, sink_at, totals_at)
+        for half in range(2 if batch else 1):
+            begin, stop = half * middle_key, count if half else middle_key
+            weigh_keys(scores_at, keys_at, begin, stop, width, sums_at, half)
+        for h in range(real):
+            target = out + row_at + 4 * width * h
+            factor = np.float32(1.0) / float_at(totals_at, h)
+            scale_row(sums_at + 4 * width * h, width, factor, target)
+            tail, turn = target + 4 * (width - turned), turns + 4 * turned * word_at(positions, row)
+            rotate_row(tail, turned, turn, np.float32(-1))
     keep(keys)
+    keep(space)
+
+
+_attend_at = address_of("ds4tui_attend")
+
+
+@kernel(
+    "void(float32[:,::1], float32[:,::1], float32[:,::1], int64[:,::1], int32[:,::1], int32[::1],"
+    " float32[::1], int64[::1], float32[:,::1], int64, float32[:,::1], int64[::1])"
+)
+def attention(  # type: ignore[no-untyped-def]
+    q, ring, extra, spans, selected, counts, sinks, positions, turns, heads, out, mode
+):
+    rows, width = q.shape[0], ring.shape[1]
+    arguments = spare_words()
+    set_words(
+        arguments,
+        (address(q), address(ring), ring.shape[0], address(extra), extra.shape[0], address(spans),
+         address(selected), selected.shape[1], address(counts), address(sinks), heads, width,
+         address(positions), address(turns), turns.shape[1], address(out), mode[0] & BATCH_ORDER),
+    )  # fmt: skip
+    parallel(_attend_at(), arguments, rows)
     perturb(address(out), heads * width, rows, heads * width, positions, mode)

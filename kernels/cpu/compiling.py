@@ -54,26 +54,32 @@ def _stamped(function: Callable[..., Any]) -> types.FunctionType:
     return stamped
 
 
-def _cached(compile_with: Any, signature: Any, function: Callable[..., Any]) -> Any:
+def _cached(compile_with: Any, signature: Any, function: Callable[..., Any], **options: Any) -> Any:
     """Compile with numba's cache, or without where no directory can be written to."""
     stamped = _stamped(function)
+    options["error_model"] = "numpy"
     try:
-        return compile_with(signature, cache=True, error_model="numpy")(stamped)
+        return compile_with(signature, cache=True, **options)(stamped)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
         log.info("kernels are compiled anew at every start: %s", error)
-        return compile_with(signature, error_model="numpy")(stamped)
+        return compile_with(signature, **options)(stamped)
 
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def kernel(
+    signature: str, *, nogil: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function at once for one signature, or load it from the cache.
 
     Floating-point operations keep their order and are not contracted: no `fastmath`.
+
+    Args:
+        nogil: other Python threads run meanwhile.
     """
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-        return _cached(njit, signature, function)
+        return _cached(njit, signature, function, nogil=nogil)
 
     return compiled
 

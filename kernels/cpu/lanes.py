@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kernels.cpu.emit import F16, F32, I32, I64, Emitter, Value
+from kernels.cpu.emit import F16, F32, I8, I32, I64, Emitter, Value
 
 HEAD_LANES = 8
 """Attention heads that one vector holds; buffers of scores and queries are padded to it."""
@@ -36,6 +37,18 @@ def numba_intrinsic(
         return context.get_dummy_value() if value is None else value
 
     return signature, generate
+
+
+def on_stack(size: int) -> Any:
+    """What an intrinsic returns whose result is the address of `size` bytes on the stack."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Value:
+        with builder.goto_entry_block():
+            space = builder.alloca(ir.ArrayType(I8, size))
+        space.align = 64
+        return builder.ptrtoint(space, I64)
+
+    return types.intp(), generate
 
 
 @intrinsic
@@ -70,6 +83,43 @@ def word_at(typing_context: Any, base_at: Any, index: Any) -> Any:
         return e.load_int(e.at(base, index, 8))
 
     return numba_intrinsic(types.intp, 2, emit)
+
+
+@intrinsic
+def int_at(typing_context: Any, base_at: Any, index: Any) -> Any:
+    """32-bit integer `index` of an array at an address."""
+
+    def emit(b: Any, base: Value, index: Value) -> Value:
+        e = Emitter(b, 1)
+        place = b.inttoptr(e.at(base, index, 4), I32.as_pointer())
+        return b.sext(b.load(place, align=4), I64)
+
+    return numba_intrinsic(types.intp, 2, emit)
+
+
+@intrinsic
+def set_int(typing_context: Any, base_at: Any, index: Any, value: Any) -> Any:
+    """Write 32-bit integer `index` of an array at an address."""
+
+    def emit(b: Any, base: Value, index: Value, value: Value) -> None:
+        place = b.inttoptr(Emitter(b, 1).at(base, index, 4), I32.as_pointer())
+        b.store(b.trunc(value, I32), place, align=4)
+
+    return numba_intrinsic(types.void, 3, emit)
+
+
+@intrinsic(prefer_literal=True)
+def words_at(typing_context: Any, base_at: Any, count: Any) -> Any:
+    """The first `count` 64-bit integers of an array at an address, as a tuple."""
+    size = count.literal_value
+    signature = types.UniTuple(types.intp, size)(types.intp, count)
+
+    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Value:
+        e = Emitter(b, 1)
+        words = [e.load_int(b.add(arguments[0], I64(8 * i))) for i in range(size)]
+        return context.make_tuple(b, signature.return_type, words)
+
+    return signature, generate
 
 
 @intrinsic

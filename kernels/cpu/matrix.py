@@ -23,7 +23,7 @@ from kernels.cpu.fixed_panels import (
     fixed_row,
     record_bytes,
 )
-from kernels.cpu.lanes import address, keep, word_at
+from kernels.cpu.lanes import address, keep, word_at, words_at
 from kernels.cpu.panels import (
     BLOCK,
     FLOAT,
@@ -40,10 +40,18 @@ from kernels.cpu.panels import (
     spare_panel,
 )
 from kernels.cpu.row_lanes import add_row, copy_row, half_row
+from kernels.cpu.threads import address_of, parallel, set_words, spare_words, threads
 from kernels.mode import BATCH_ORDER, FIXED_8, FIXED_16, ROUND_ROWS
 
 KIND, INPUTS, OUTPUTS, DATA, SCALES = range(5)
 """What the words of a packed matrix mean: element type, sizes, addresses."""
+
+PREPARED_FLOATS = 3
+"""A prepared input is no larger than so many floats."""
+
+SHARED_WORK = 400_000
+"""Weights times rows + 1 of the smallest product that threads share. For less than about two
+microseconds of work it costs more than it gains to have two processors exchange the rows."""
 
 RECORD_1, RECORD_2 = record_bytes(1), record_bytes(2)
 
@@ -118,6 +126,109 @@ def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Pack
     return Packed(words, tuple(memory), int(words[0, INPUTS]), int(words[0, OUTPUTS]))
 
 
+@inline
+def _fixed(words, flags):  # type: ignore[no-untyped-def]
+    """Bytes that an input keeps in fixed point; 0 = it stays a float."""
+    if word_at(words, KIND) != Q8:
+        return 0
+    return 2 if flags & FIXED_16 else 1 if flags & FIXED_8 and HAS_DOT_BYTES else 0
+
+
+@inline
+def prepared_bytes(words, flags):  # type: ignore[no-untyped-def]
+    """Bytes of a row as `prepare` writes it."""
+    fixed, inputs = _fixed(words, flags), word_at(words, INPUTS)
+    if fixed:
+        return inputs // BLOCK * (RECORD_2 if fixed == 2 else RECORD_1)
+    return 4 * inputs
+
+
+@shared("ds4tui_prepare", types.void, *[types.intp] * 6)
+def prepare(words: int, rows: int, x: int, x_stride: int, flags: int, out: int) -> None:
+    """Rows as `multiply_columns` takes them: in fixed point, rounded to F16, or copied."""
+    fixed, inputs, step = _fixed(words, flags), word_at(words, INPUTS), prepared_bytes(words, flags)
+    for r in range(rows):
+        source, copy = x + 4 * r * x_stride, out + r * step
+        if fixed:
+            fixed_row(fixed, source, inputs, copy)
+        elif flags & ROUND_ROWS:
+            half_row(source, inputs, copy)
+        else:
+            copy_row(source, inputs, copy)
+
+
+@shared("ds4tui_multiply_columns", types.void, *[types.intp] * 9)
+def multiply_columns(
+    words: int, rows: int, x: int, step: int, out: int, out_stride: int, flags: int, first: int,
+    last: int,
+) -> None:  # fmt: skip
+    """Outputs first..last - 1 of `product`; `first` is a multiple of WIDE.
+
+    Args:
+        x: rows as `prepare` writes them, `step` bytes apart.
+    """
+    kind, inputs = word_at(words, KIND), word_at(words, INPUTS)
+    data, scales = word_at(words, DATA), word_at(words, SCALES)
+    outputs, fixed = word_at(words, OUTPUTS), _fixed(words, flags)
+    size = 4 if kind == FLOAT else 2 if kind == HALF else 1
+    blocks = inputs // BLOCK
+    most = MOST_FIXED_ROWS[fixed] if fixed else MOST_ROWS_Q8 if kind == Q8 else MOST_ROWS
+    spare = spare_panel()
+    halves = flags & BATCH_ORDER and not fixed and blocks > 1
+    middle = blocks // 2 * BLOCK if halves else inputs
+    column = first
+    while column < last:
+        wide = 1 if size == 1 or outputs - column > NARROW else 0
+        width = WIDE if wide else NARROW
+        real = min(width, outputs - column)
+        w, s = data + column * inputs * size, scales + column * blocks * 2
+        row = 0
+        while row < rows:
+            count = min(most, rows - row)
+            place, start = out + 4 * (row * out_stride + column), x + row * step
+            for part in range(2 if halves else 1):
+                direct = real == width and part == 0
+                target, target_step = (place, out_stride) if direct else (spare, width)
+                if fixed:
+                    fixed_panel(fixed, count, w, s, start, target, target_step, inputs)
+                else:
+                    begin = part * middle
+                    wp, sp = w + begin * width * size, s + begin // BLOCK * width * 2
+                    length = middle if part == 0 else inputs - middle
+                    panel(
+                        kind, count, wide, wp, sp, start + 4 * begin, step // 4, target,
+                        target_step, length,
+                    )  # fmt: skip
+                for r in range(count):
+                    if part == 1:
+                        add_row(spare + 4 * r * width, real, place + 4 * r * out_stride)
+                    elif not direct:
+                        copy_row(spare + 4 * r * width, real, place + 4 * r * out_stride)
+            row += count
+        column += width
+
+
+@inline
+def columns_of_piece(words, rows):  # type: ignore[no-untyped-def]
+    """Outputs of one piece of a product: whole panels, as many pieces as threads; or all outputs
+    where the product is too small to be shared."""
+    outputs, pieces = word_at(words, OUTPUTS), threads()
+    if pieces == 1 or (rows + 1) * outputs * word_at(words, INPUTS) < SHARED_WORK:
+        return outputs
+    return -(-outputs // (pieces * WIDE)) * WIDE
+
+
+@shared("ds4tui_product_piece", types.void, types.intp, types.intp)
+def _product_piece(arguments: int, piece: int) -> None:
+    words, rows, x, step, out, out_stride, flags, columns = words_at(arguments, 8)
+    first = piece * columns
+    last = min(first + columns, word_at(words, OUTPUTS))
+    multiply_columns(words, rows, x, step, out, out_stride, flags, first, last)
+
+
+_product_piece_at = address_of("ds4tui_product_piece")
+
+
 @shared("ds4tui_product", types.void, *[types.intp] * 7)
 def product(
     words: int, rows: int, x: int, x_stride: int, out: int, out_stride: int, flags: int
@@ -130,57 +241,20 @@ def product(
             inputs summed apart, then added; ROUND_ROWS = x rounded to F16 first. With Q8_0
             FIXED_16 takes the place of both, and so does FIXED_8 where the machine gains by it.
     """
-    kind, inputs, outputs = word_at(words, KIND), word_at(words, INPUTS), word_at(words, OUTPUTS)
-    data, scales = word_at(words, DATA), word_at(words, SCALES)
-    size = 4 if kind == FLOAT else 2 if kind == HALF else 1
-    fixed = 0  # bytes that an input keeps in fixed point
-    if kind == Q8:
-        fixed = 2 if flags & FIXED_16 else 1 if flags & FIXED_8 and HAS_DOT_BYTES else 0
-    rounding = flags & ROUND_ROWS and not fixed
-    blocks = inputs // BLOCK
-    stride = blocks * (RECORD_2 if fixed == 2 else RECORD_1) if fixed else 4 * inputs
-    needed = rows * stride if fixed or rounding else 0
+    step, source = 4 * x_stride, x
+    prepared = _fixed(words, flags) or flags & ROUND_ROWS
+    needed = rows * prepared_bytes(words, flags) if prepared else 0
     heap = np.empty(needed if needed > STACK_BYTES else 0, np.uint8)
-    copies = address(heap) if needed > STACK_BYTES else spare_bytes()
-    for r in range(rows if needed else 0):
-        source, copy = x + 4 * r * x_stride, copies + r * stride
-        if fixed:
-            fixed_row(fixed, source, inputs, copy)
-        else:
-            half_row(source, inputs, copy)
-    if rounding:
-        x, x_stride = copies, inputs
-    most = MOST_FIXED_ROWS[fixed] if fixed else MOST_ROWS_Q8 if kind == Q8 else MOST_ROWS
-    spare = spare_panel()
-    halves = flags & BATCH_ORDER and not fixed and blocks > 1
-    middle = blocks // 2 * BLOCK if halves else inputs
-    column = 0
-    while column < outputs:
-        wide = 1 if size == 1 or outputs - column > NARROW else 0
-        width = WIDE if wide else NARROW
-        real = min(width, outputs - column)
-        w, s = data + column * inputs * size, scales + column * blocks * 2
-        row = 0
-        while row < rows:
-            count = min(most, rows - row)
-            place, start = out + 4 * (row * out_stride + column), x + 4 * row * x_stride
-            for part in range(2 if halves else 1):
-                direct = real == width and part == 0
-                target, step = (place, out_stride) if direct else (spare, width)
-                if fixed:
-                    fixed_panel(fixed, count, w, s, copies + row * stride, target, step, inputs)
-                else:
-                    first = part * middle
-                    wp, sp = w + first * width * size, s + first // BLOCK * width * 2
-                    length, xp = middle if part == 0 else inputs - middle, start + 4 * first
-                    panel(kind, count, wide, wp, sp, xp, x_stride, target, step, length)
-                for r in range(count):
-                    if part == 1:
-                        add_row(spare + 4 * r * width, real, place + 4 * r * out_stride)
-                    elif not direct:
-                        copy_row(spare + 4 * r * width, real, place + 4 * r * out_stride)
-            row += count
-        column += width
+    if prepared:
+        step, source = prepared_bytes(words, flags), spare_bytes()
+        if needed > STACK_BYTES:
+            source = address(heap)
+        prepare(words, rows, x, x_stride, flags, source)
+    outputs = word_at(words, OUTPUTS)
+    columns = columns_of_piece(words, rows)
+    arguments = spare_words()
+    set_words(arguments, (words, rows, source, step, out, out_stride, flags, columns))
+    parallel(_product_piece_at(), arguments, -(-outputs // columns))
     keep(heap)
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kernels.cpu.emit import I8, I64, Emitter, Value
-from kernels.cpu.lanes import numba_intrinsic
+from kernels.cpu.emit import I64, Emitter, Value
+from kernels.cpu.lanes import numba_intrinsic, on_stack
 
 Q8, HALF, FLOAT = 0, 1, 2
 """Element types of a packed matrix."""
@@ -176,25 +175,13 @@ def block_scales(e: Emitter, scales: Value, block: Value, vectors: int) -> list[
     return [e.load_half(e.b.add(place, I64(32 * t)), 32) for t in range(vectors)]
 
 
-def _on_stack(size: int) -> Any:
-    """What an intrinsic returns whose result is the address of `size` bytes on the stack."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Value:
-        with builder.goto_entry_block():
-            space = builder.alloca(ir.ArrayType(I8, size))
-        space.align = 64
-        return builder.ptrtoint(space, I64)
-
-    return types.intp(), generate
-
-
 @intrinsic
 def spare_panel(typing_context: Any) -> Any:
     """Address of MOST_ROWS x WIDE floats on the stack."""
-    return _on_stack(4 * MOST_ROWS * WIDE)
+    return on_stack(4 * MOST_ROWS * WIDE)
 
 
 @intrinsic
 def spare_bytes(typing_context: Any) -> Any:
     """Address of STACK_BYTES on the stack."""
-    return _on_stack(STACK_BYTES)
+    return on_stack(STACK_BYTES)

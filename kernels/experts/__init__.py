@@ -23,10 +23,11 @@ class Experts(NamedTuple):
 
 @cache
 def _cpu() -> Any:
+    from kernels.cpu.matrix import PREPARED_FLOATS
     from kernels.cpu.workspace import workspace
     from kernels.experts import cpu_kernel
 
-    return cpu_kernel.experts, workspace
+    return cpu_kernel.experts, workspace, PREPARED_FLOATS
 
 
 @cache
@@ -84,9 +85,10 @@ def mix_experts(
         clamp: limit of gate (above) and up (both sides); inf = none.
         y: (n, C), written.
     """
-    kernel, workspace = _cpu()
+    kernel, workspace, prepared = _cpu()
     n, width = x.shape
-    space = workspace(n * width + chosen.size * (2 * width + 3 * experts.down.inputs))
+    hidden, one = experts.down.inputs, prepared + 1
+    space = workspace(n * one * width + chosen.size * (one * (width + hidden) + hidden))
     kernel(
         x, chosen, weights, experts.gate_up.words, experts.down.words, clamp, y, add, positions,
         space, mode.words,

@@ -71,8 +71,7 @@ def select_rows(
         )  # fmt: skip
         return
     cpu, workspace = _cpu()
-    n, (capacity, width) = x.shape[0], index_rows.shape
-    space = workspace(n * heads * (width + 1) + 8 * (width + 2 + capacity + 8) + capacity)
+    space = workspace(len(x) * heads * (index_rows.shape[1] + 1))
     cpu.indexer(
         x, qr, positions, weights.q_b.words, weights.proj.words, turns, heads, ratio, k, rounded,
         index_rows, selected, counts, gaps, space, mode.words,

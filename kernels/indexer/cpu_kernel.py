@@ -1,10 +1,14 @@
-"""CPU kernel of `kernels.indexer`: scores of each row's own visible rows, then its top-k."""
+"""CPU kernel of `kernels.indexer`: scores of each row's own visible rows, then its top-k.
+
+Threads share the rows.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
-from kernels.cpu.compiling import inline, kernel
+from kernels.cpu.compiling import inline, kernel, shared
 from kernels.cpu.key_lanes import (
     count_at_least,
     lay_heads,
@@ -12,16 +16,28 @@ from kernels.cpu.key_lanes import (
     relu_weighted,
     score_keys,
 )
-from kernels.cpu.lanes import HEAD_LANES, address, float_at, keep, set_float
+from kernels.cpu.lanes import (
+    HEAD_LANES,
+    KEY_BLOCK,
+    address,
+    float_at,
+    keep,
+    set_float,
+    set_int,
+    word_at,
+    words_at,
+)
 from kernels.cpu.matrix import product
-from kernels.cpu.rows import FP4_BLOCK, fp4_blocks, perturb, rotate
+from kernels.cpu.row_lanes import rotate_row
+from kernels.cpu.rows import FP4_BLOCK, fp4_blocks, perturb
+from kernels.cpu.threads import address_of, parallel, set_words, spare_words
 from kernels.cpu.transform_lanes import hadamard_row
 from kernels.mode import BATCH_ORDER
 
 
 @inline
-def top_k(scores_at, count, k, chosen):  # type: ignore[no-untyped-def]
-    """chosen[:k] = the k best of `count` floats (k < count), ascending by index.
+def top_k(scores_at, count, k, chosen_at):  # type: ignore[no-untyped-def]
+    """chosen[:k] = the k best of `count` floats (k < count), ascending by index; int32.
 
     Ties go to the lower index. Returns how far the k-th best is from the next one.
     """
@@ -40,11 +56,60 @@ def top_k(scores_at, count, k, chosen):  # type: ignore[no-untyped-def]
         if rank > low or (rank == low and ties > 0):
             ties -= rank == low
             worst = i if rank == low else worst
-            chosen[filled] = i
+            set_int(chosen_at, filled, i)
             filled += 1
         elif other < 0 or rank > rank_of(scores_at + 4 * other):
             other = i
     return float_at(scores_at, worst) - float_at(scores_at, other)
+
+
+@shared("ds4tui_select", types.void, types.intp, types.intp)
+def _select(arguments: int, row: int) -> None:
+    """One row: its query's heads, scores of the rows that it sees, its choice."""
+    (q, weights, index_rows, width, heads, turns, turned, positions, ratio, k, rounded, selected,
+     counts, gaps, batch) = words_at(arguments, 15)  # fmt: skip
+    position = word_at(positions, row)
+    count = (position + 1) // ratio
+    if count <= k:
+        set_int(counts, row, -1)
+        set_float(gaps, row, np.float32(np.inf))
+        return
+    query = q + 4 * width * row * heads
+    turn = turns + 4 * turned * position
+    for h in range(heads):
+        head = query + 4 * width * h
+        rotate_row(head + 4 * (width - turned), turned, turn, np.float32(1))
+        hadamard_row(head, width)
+        if rounded:
+            fp4_blocks(head, width, FP4_BLOCK)
+    keys = np.empty(count, np.int64)
+    for i in range(count):
+        keys[i] = index_rows + 4 * width * i
+    padded = -(-count // KEY_BLOCK) * KEY_BLOCK
+    space = np.empty((width + 1 + padded) * HEAD_LANES + count, np.float32)
+    query_at = address(space)
+    lane_at = query_at + 4 * width * HEAD_LANES
+    scores_at = lane_at + 4 * HEAD_LANES
+    final_at = scores_at + 4 * padded * HEAD_LANES
+    scale = np.float32(1.0 / np.sqrt(float(width * heads)))
+    middle = width // 2 if batch else width
+    for first in range(0, heads, HEAD_LANES):
+        lay_heads(query + 4 * width * first, heads - first, width, query_at)
+        for h in range(HEAD_LANES):
+            real = first + h < heads
+            weight = float_at(weights, row * heads + first + h) if real else np.float32(0.0)
+            set_float(lane_at, h, weight * scale)
+        for half in range(2 if batch else 1):
+            begin, end = half * middle, width if half else middle
+            score_keys(query_at, address(keys), count, begin, end, scores_at, half)
+        relu_weighted(scores_at, count, lane_at, final_at, first)
+    set_int(counts, row, k)
+    set_float(gaps, row, top_k(final_at, count, k, selected + 4 * k * row))
+    keep(keys)
+    keep(space)
+
+
+_select_at = address_of("ds4tui_select")
 
 
 @kernel(
@@ -57,45 +122,17 @@ def indexer(  # type: ignore[no-untyped-def]
     counts, gaps, space, mode,
 ):  # fmt: skip
     rows, width = x.shape[0], index_rows.shape[1]
-    flags, batch = mode[0], mode[0] & BATCH_ORDER
-    keys = np.empty(index_rows.shape[0], np.int64)
+    flags = mode[0]
     q_at = address(space)
     weights_at = q_at + 4 * rows * heads * width
-    query_at = weights_at + 4 * rows * heads
-    lane_at = query_at + 4 * width * HEAD_LANES
-    final_at = lane_at + 4 * HEAD_LANES
-    scores_at = final_at + 4 * index_rows.shape[0]
     product(address(q_words), rows, address(qr), qr.shape[1], q_at, heads * width, flags)
     product(address(head_words), rows, address(x), x.shape[1], weights_at, heads, flags)
     perturb(q_at, heads * width, rows, heads * width, positions, mode)
-    scale = np.float32(1.0 / np.sqrt(float(width * heads)))
-    keys_at = address(keys)
-    for r in range(rows):
-        count = (positions[r] + 1) // ratio
-        counts[r] = -1
-        gaps[r] = np.float32(np.inf)
-        if count <= k:
-            continue
-        row_at = q_at + 4 * width * r * heads
-        for h in range(heads):
-            head = row_at + 4 * width * h
-            rotate(head, width, turns, positions[r], 1)
-            hadamard_row(head, width)
-            if rounded:
-                fp4_blocks(head, width, FP4_BLOCK)
-        for i in range(count):
-            keys[i] = address(index_rows) + 4 * width * i
-        for first in range(0, heads, HEAD_LANES):
-            lay_heads(row_at + 4 * width * first, heads - first, width, query_at)
-            for h in range(HEAD_LANES):
-                real = first + h < heads
-                weight = float_at(weights_at, r * heads + first + h) if real else np.float32(0.0)
-                set_float(lane_at, h, weight * scale)
-            middle = width // 2 if batch else width
-            for half in range(2 if batch else 1):
-                begin, end = half * middle, width if half else middle
-                score_keys(query_at, keys_at, count, begin, end, scores_at, half)
-            relu_weighted(scores_at, count, lane_at, final_at, first)
-        counts[r] = k
-        gaps[r] = top_k(final_at, count, k, selected[r])
-    keep(keys)
+    arguments = spare_words()
+    set_words(
+        arguments,
+        (q_at, weights_at, address(index_rows), width, heads, address(turns), turns.shape[1],
+         address(positions), ratio, k, rounded, address(selected), address(counts), address(gaps),
+         flags & BATCH_ORDER),
+    )  # fmt: skip
+    parallel(_select_at(), arguments, rows)

@@ -239,8 +239,9 @@ def test_digests_do_not_disturb(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"threads": 2}, "--threads is 2; this version computes on one thread only"),
+        ({"threads": 4096}, "--threads is 4096; this process may use"),
         ({"context": 10**6}, "--ctx is 1000000; the target was made for at most 1024 tokens"),
+        ({"threads": 2, "device": "cuda"}, "--threads is for the CPU"),
         ({"device": "cuda"}, "cuda"),
         ({"model": "none.gguf"}, "none.gguf"),
         ({"mtp": ("none.gguf",)}, "none.gguf"),
