@@ -9,11 +9,11 @@ those of the file. `kernels/packed/tiles.py` was chosen from this.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 
 import torch
 
-from kernels.packed import PackedMatrix, Workspace, experts, matmul, pack
+from engine.cuda.product_costs import microseconds
+from kernels.packed import PackedMatrix, Workspace, experts, experts_pieces, matmul, pack
 from kernels.packed.formats import block_of, row_bytes
 from kernels.packed.random_blocks import random_blocks
 from kernels.packed.tiles import ExpertTiles, Tile, expert_tiles, tile_of
@@ -41,27 +41,6 @@ EXPERTS, USED, WIDTH, HIDDEN = 64, 6, 4096, 2048
 ONE_EXPERT, SHARED = 7_077_888, 26_738_688
 """Bytes of a routed expert and of the shared one in a q2 file."""
 UNCACHED = 400e6
-
-
-def microseconds(calls: Sequence[Callable[[], None]], replays: int = 5) -> float:
-    """Median time of one call within a graph of all."""
-    for call in calls[:2]:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    graph.replay()
-    taken = []
-    for _ in range(replays):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        graph.replay()
-        last.record()
-        torch.cuda.synchronize()
-        taken.append(first.elapsed_time(last) * 1e3 / len(calls))
-    return sorted(taken)[replays // 2]
 
 
 def blocks(kind: str, rows: int, inputs: int, seed: int) -> torch.Tensor:
@@ -133,7 +112,9 @@ def measure_experts(space: Workspace) -> None:
                 distinct += len(chosen.unique())
                 chosen, weights = chosen.int().cuda(), torch.rand(rows, USED, device="cuda")
                 x = torch.randn(rows, WIDTH, device="cuda").half()
-                y = torch.empty(rows, WIDTH, device="cuda")
+                gate_up, down, *_ = sets[0]
+                pieces = experts_pieces(USED, gate_up, down, True, "invariant", tiles)
+                y = torch.empty(rows, pieces, WIDTH, device="cuda")
 
                 def call(c=chosen, f=weights, x=x, y=y, s=sets[i % 3], tiles=tiles) -> None:
                     experts(x, c, f, *s, 10.0, y, space, "invariant", tiles=tiles)

@@ -36,6 +36,12 @@ class Arrays(Protocol):
     def put(self, target: Array, values: Any) -> None:
         """Overwrite `target` by host values."""
 
+    def write(self, target: Array, values: Sequence[Any]) -> None:
+        """Host values, row by row, for `send` to take to `target`."""
+
+    def send(self, target: Array) -> None:
+        """Overwrite `target` by what was written last, when this is done or done again by `run`."""
+
     def host(self, array: Array) -> np.ndarray:
         """The array's values on the host; the array itself where it is there already."""
 
@@ -55,12 +61,20 @@ class Arrays(Protocol):
         The key names everything that `work` depends on besides the contents of arrays.
         """
 
-    def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:
-        """A forward's result from the buffers that hold it.
+    def found(self, logits: Array, bad: Any) -> Any:
+        """What the host will ask of a forward's logits, looked up where they are.
 
         Args:
             bad: what the head returned of rows that are not finite.
-            failure: the error to raise then, at the latest when the host reads a logit.
+        """
+
+    def rows(self, logits: Array, taps: Array, found: Any, failure: Callable[[], Exception]) -> Any:
+        """A forward's result from the buffers that hold it.
+
+        Args:
+            found: as the method returned it; None without logits.
+            failure: the error to raise for rows that are not finite, at the latest when the host
+                reads a logit.
         """
 
     def chain(self, drafter: Any) -> Any:
@@ -87,6 +101,13 @@ class HostArrays:
     def put(self, target: Array, values: Any) -> None:
         target[...] = values
 
+    def write(self, target: Array, values: Sequence[Any]) -> None:
+        for row, value in zip(target, values, strict=True):
+            row[...] = value
+
+    def send(self, target: Array) -> None:
+        return None
+
     def host(self, array: Array) -> np.ndarray:
         found: np.ndarray = array
         return found
@@ -101,8 +122,11 @@ class HostArrays:
         wake()
         return work()
 
-    def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:
-        if bad >= 0:
+    def found(self, logits: Array, bad: Any) -> Any:
+        return bad
+
+    def rows(self, logits: Array, taps: Array, found: Any, failure: Callable[[], Exception]) -> Any:
+        if found is not None and found >= 0:
             raise failure()
         return Rows(logits, taps)
 

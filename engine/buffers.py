@@ -30,8 +30,8 @@ class Buffers:
         def floats(*shape: int) -> Array:
             return arrays.zeros((n, *shape))
 
-        self.ids = arrays.zeros((n,), "int64")
-        self.positions = arrays.zeros((n,), "int64")
+        self.inputs = arrays.zeros((2, n), "int64")  # what a forward is told, in one copy
+        self.ids, self.positions = self.inputs[0], self.inputs[1]
         self.spans = {ratio: arrays.zeros((n, 3), "int64") for ratio in (0, 4, 128)}
         self.origin = arrays.scalar(0)
         self.streams = floats(4 * s.dim)

@@ -130,8 +130,8 @@ class Drafter:
         Its rows see the context rows before `position`, the last `window` of them.
         """
         b, size = self._buffers, self.block_size
-        self._arrays.put(b.ids, [anchor] + [self.noise_id] * (size - 1))
-        self._arrays.put(b.positions, range(position, position + size))
+        ids = [anchor] + [self.noise_id] * (size - 1)
+        self._arrays.put(b.inputs, (ids, range(position, position + size)))
         end = min(context.end, position)
         span = max(context.start, end - self.config.window), end, size
         self._arrays.put(b.spans[0], [span] * size)
@@ -174,22 +174,23 @@ class Drafter:
             )  # fmt: skip
             attention(
                 b.q, ring, self._block_rows, b.spans[0], b.selected, b.all_rows, stage.sinks,
-                b.positions, model.turns, b.o, DRAFT, reach=(self.config.window, self.block_size),
+                b.positions, model.turns, eps, b.o, DRAFT,
+                reach=(self.config.window, self.block_size),
             )  # fmt: skip
-            attn_out(b.o, stage.attn_out, b.y, b.positions, DRAFT)
+            y = attn_out(b.o, stage.attn_out, b.y, b.positions, DRAFT)
             hc_turn(
-                b.y, b.streams, stage.hc_ffn, stage.ffn_norm, eps, t.hc_eps,
+                y, b.streams, stage.hc_ffn, stage.ffn_norm, eps, t.hc_eps,
                 t.sinkhorn_iterations, b.x, b.post, b.comb, b.positions, DRAFT,
             )  # fmt: skip
             route(
                 b.x, b.ids, stage.router, b.none_forced, t.expert_scale, b.experts,
                 b.expert_weights, b.gaps, b.positions, DRAFT,
             )  # fmt: skip
-            mix_all(
+            y = mix_all(
                 b.x, b.experts, b.expert_weights, stage.experts, stage.shared, b.shared_expert,
                 b.shared_weight, stage.clamp, b.y, b.positions, DRAFT, DRAFT,
             )  # fmt: skip
-            hc_post(b.y, b.post, b.comb, b.streams)
+            hc_post(y, b.post, b.comb, t.hc_eps, t.sinkhorn_iterations, b.streams)
         hc_head(b.streams, w.hc_head, eps, t.hc_eps, b.hidden, b.positions, DRAFT)
         return b
 

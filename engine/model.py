@@ -153,7 +153,7 @@ class Model:
                 f"{total} tokens at position {state.position} exceed the context of "
                 f"{state.context} tokens"
             )
-        if tokens.min() < 0 or tokens.max() >= self.config.vocab_size:
+        if min(ids) < 0 or max(ids) >= self.config.vocab_size:
             raise ValueError(f"token ids must be in 0..{self.config.vocab_size - 1}")
         modes = self._modes_of(plan, total > 1)
         state.tiles = plan.path == "invariant"
@@ -189,27 +189,30 @@ class Model:
         b = self._buffers_of(n)
         wanted = self._buffers_of(n if all_logits else 1)
         headed = all_logits or head_too
-        self.arrays.put(b.ids, tokens)
-        self.arrays.put(b.positions, range(state.position, state.position + n))
+        self.arrays.write(b.inputs, (tokens, range(state.position, state.position + n)))
         if record is not None:
             record.begin(state.position, tokens)
         chosen = self._has_choice(state.position + n)
 
         def work() -> Any:
+            self.arrays.send(b.inputs)
             self._run_layers(state, b, modes, chosen, record, pin)
-            return self._run_head(b, wanted, modes[-1].head) if headed else -1
+            if not headed:
+                return None
+            bad = self._run_head(b, wanted, modes[-1].head)
+            return self.arrays.found(wanted.logits, bad)
 
         # What a diagnosis reads or changes on the way is never replayed.
         once = record is not None or pin is not None
         key = (id(state.memory), n, all_logits, headed, chosen, id(modes))
-        bad = self.arrays.run(None if once else key, work)
+        found = self.arrays.run(None if once else key, work)
         state.position += n
 
         def failure() -> Ds4Error:
             state.position -= n
             return self._not_finite(state, b, modes, chosen, pin)
 
-        rows: Rows = self.arrays.rows(wanted.logits, b.taps, bad, failure)
+        rows: Rows = self.arrays.rows(wanted.logits, b.taps, found, failure)
         return rows
 
     def _run_layers(
@@ -239,21 +242,21 @@ class Model:
         for layer, block in enumerate(w.layers):
             m, s = modes[layer], state.layers[layer]
             x = inputs[layer]  # (n, D), kept in the state for a re-projection
-            self._attend(b, block, s, layer, x, m, chosen, record, pin)
+            y = self._attend(b, block, s, layer, x, m, chosen, record, pin)
             hc_turn(
-                b.y, b.streams, block.hc_ffn, block.ffn_norm, eps, c.hc_eps,
+                y, b.streams, block.hc_ffn, block.ffn_norm, eps, c.hc_eps,
                 c.sinkhorn_iterations, b.x, b.post, b.comb, b.positions, m.hc,
             )  # fmt: skip
-            self._feed_forward(b, block, layer, m, record, pin)
+            y = self._feed_forward(b, block, layer, m, record, pin)
             if layer + 1 < c.layers:
                 after = w.layers[layer + 1]
                 hc_turn(
-                    b.y, b.streams, after.hc_attn, after.attn_norm, eps, c.hc_eps,
+                    y, b.streams, after.hc_attn, after.attn_norm, eps, c.hc_eps,
                     c.sinkhorn_iterations, inputs[layer + 1], b.post, b.comb, b.positions,
                     modes[layer + 1].hc,
                 )  # fmt: skip
             else:
-                hc_post(b.y, b.post, b.comb, b.streams)
+                hc_post(y, b.post, b.comb, c.hc_eps, c.sinkhorn_iterations, b.streams)
             if layer in self.tap_layers:
                 stream_mean(b.streams, b.taps, self.tap_layers.index(layer) * c.dim)
             if watch is not None:
@@ -270,34 +273,37 @@ class Model:
         chosen: bool,
         record: Choices | None,
         pin: Choices | None,
-    ) -> None:
-        """Attention sub-layer: its normed input x -> b.y."""
+    ) -> Array:
+        """Attention sub-layer of its normed input x: (n, D), or pieces of it."""
         c, eps = self.config, self.config.norm_eps
         ratio = block.ratio
         turns = self.compress_turns if ratio else self.turns
+        indexer = block.indexer if chosen else None
+        counts = b.all_rows if indexer is None else b.counts
+
+        def compressed_rows() -> None:
+            if ratio:
+                self._compress(block, s, x, b.positions, m.compressor)
+            if indexer is not None:
+                select_rows(
+                    x, b.qr, b.positions, indexer, turns, c.index_heads, ratio, c.index_top_k,
+                    self.rounded, s.index, b.selected, counts, b.gaps, m.indexer,
+                )  # fmt: skip
+
         qkv(
             x, b.positions, block.qkv, turns, eps, c.heads, self._raw_rounding, b.qr, b.q, s.raw,
-            b.origin, m.qkv,
+            b.origin, m.qkv, beside=compressed_rows,
         )  # fmt: skip
-        counts = b.all_rows
-        if ratio:
-            self._compress(block, s, x, b.positions, m.compressor)
-        if block.indexer is not None and chosen:
-            counts = b.counts
-            select_rows(
-                x, b.qr, b.positions, block.indexer, turns, c.index_heads, ratio, c.index_top_k,
-                self.rounded, s.index, b.selected, counts, b.gaps, m.indexer,
-            )  # fmt: skip
-            if pin is not None:
-                self._pin_rows(b, layer, pin)
-            if record is not None:
-                self._note(record, layer, "indexer", b.selected, b.gaps, counts)
+        if indexer is not None and pin is not None:
+            self._pin_rows(b, layer, pin)
+        if indexer is not None and record is not None:
+            self._note(record, layer, "indexer", b.selected, b.gaps, counts)
         attention(
             b.q, s.raw, s.comp, b.spans[ratio], b.selected, counts, block.sinks, b.positions,
-            turns, b.o, m.attention,
+            turns, eps, b.o, m.attention,
             reach=(c.window, c.index_top_k if ratio == 4 else s.comp.shape[0]),
         )  # fmt: skip
-        attn_out(b.o, block.attn_out, b.y, b.positions, m.attn_out)
+        return attn_out(b.o, block.attn_out, b.y, b.positions, m.attn_out)
 
     def _compress(
         self, block: BlockWeights, s: LayerState, x: Array, positions: Array, mode: Mode
@@ -318,8 +324,8 @@ class Model:
         m: Modes,
         record: Choices | None,
         pin: Choices | None,
-    ) -> None:
-        """Mixture-of-experts sub-layer: its normed input b.x -> b.y."""
+    ) -> Array:
+        """Mixture-of-experts sub-layer of its normed input b.x: (n, D), or pieces of it."""
         forced = b.none_forced if pin is None else self._pinned_experts(b, layer, pin)
         route(
             b.x, b.ids, block.router, forced, self.config.expert_scale, b.experts,
@@ -327,7 +333,7 @@ class Model:
         )  # fmt: skip
         if record is not None:
             self._note(record, layer, "router", b.experts, b.gaps)
-        mix_all(
+        return mix_all(
             b.x, b.experts, b.expert_weights, block.experts, block.shared, b.shared_expert,
             b.shared_weight, block.clamp, b.y, b.positions, m.experts, m.shared,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engine.arrays import Array
-from engine.cuda.rows import DeviceRows, staged
+from engine.cuda.rows import Best, DeviceRows, Twin, staged
 from kernels.cuda.lanes import open_lanes
 
 Result = TypeVar("Result")
@@ -34,6 +34,11 @@ class DeviceArrays:
         self._free: dict[int, list[torch.Tensor]] = {}
         self._seen: set[Hashable] = set()
         self._captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, Any]] = {}
+        self._twins: dict[int, Twin] = {}
+        self._best: dict[int, Best] = {}
+        event: Any = torch.cuda.Event
+        self._ended = event() if device.startswith("cuda") else None
+        self._waited = True
 
     def zeros(self, shape: Sequence[int], kind: str = "float32") -> Array:
         """A new tensor."""
@@ -50,6 +55,19 @@ class DeviceArrays:
     def put(self, target: Array, values: Any) -> None:
         """Overwrite `target` by host values."""
         target.copy_(staged(np.asarray(values), self.device), non_blocking=True)
+
+    def write(self, target: Array, values: Sequence[Any]) -> None:
+        """Host values, row by row, that `send` takes to `target`."""
+        place = target.data_ptr()
+        twin = self._twins.get(place)
+        if twin is None:
+            twin = self._twins[place] = Twin(target)
+        self._arrived()
+        twin.write(values)
+
+    def send(self, target: Array) -> None:
+        """Overwrite `target` by what was written last, when this is done or replayed."""
+        self._twins[target.data_ptr()].send()
 
     def host(self, array: Array) -> np.ndarray:
         """The tensor's values on the host."""
@@ -93,9 +111,26 @@ class DeviceArrays:
         result = found[1]
         return result
 
-    def rows(self, logits: Array, taps: Array, bad: Any, failure: Callable[[], Exception]) -> Any:
-        """A forward's result, still on the device; `bad` is a tensor of its head's rows."""
-        return DeviceRows(logits, taps, bad, failure)
+    def found(self, logits: Array, bad: Array) -> Any:
+        """The best tokens of every row, sent to the host; `bad` is what the head returned."""
+        best = self._best.get(len(logits))
+        if best is None:
+            best = self._best[len(logits)] = Best(len(logits), self.device)
+        best.find(logits, bad)
+        return best
+
+    def rows(self, logits: Array, taps: Array, found: Any, failure: Callable[[], Exception]) -> Any:
+        """A forward's result, still on the device."""
+        if self._ended is not None:
+            self._ended.record()
+            self._waited = False
+        return DeviceRows(logits, taps, found, failure, self._arrived)
+
+    def _arrived(self) -> None:
+        """Wait until the last forward has ended."""
+        if self._ended is not None and not self._waited:
+            self._ended.synchronize()
+            self._waited = True
 
     def chain(self, drafter: Any) -> Any:
         """Evaluates a drafter's blocks, head, Markov chain and confidences in one go."""

@@ -12,7 +12,7 @@ import torch
 
 from engine.quant_types import SUPPORTED
 from engine.synthetic_costs import device_ns
-from kernels.packed import Numerics, PackedMatrix, Workspace, experts, matmul
+from kernels.packed import Numerics, PackedMatrix, Workspace, experts, experts_pieces, matmul
 
 if TYPE_CHECKING:
     from engine.drafter import Drafter
@@ -37,7 +37,7 @@ def _all(model: Model, drafter: Drafter) -> Iterator[tuple[str, str, float, dict
         w = stacks[0]
         size = file_bytes(w)
         costs = {
-            numerics: _microseconds([_product(s, space, numerics) for s in stacks], size)
+            numerics: microseconds(_uncached([_product(s, space, numerics) for s in stacks], size))
             for numerics in ("invariant", "vector")
         }
         yield name, f"{w.kind} {w.count} x {w.outputs} x {w.inputs}", size, costs
@@ -47,7 +47,9 @@ def _all(model: Model, drafter: Drafter) -> Iterator[tuple[str, str, float, dict
     size = used * sum(file_bytes(w) / w.count for w in one)
     size += sum(file_bytes(w) for w in layers[0].shared)
     costs = {
-        numerics: _microseconds([_mixture(model, s, space, numerics) for s in layers], size)
+        numerics: microseconds(
+            _uncached([_mixture(model, s, space, numerics) for s in layers], size)
+        )
         for numerics in ("invariant", "vector")
     }
     yield "experts", f"{used} of {one.down.count} and shared", size, costs
@@ -96,20 +98,18 @@ def _mixture(model: Model, layer: Any, space: Workspace, numerics: Numerics) -> 
     x = torch.randn(1, c.dim, device=device).to(dtype)
     chosen = torch.randperm(c.experts, device=device)[: c.experts_used].sort()[0].int()[None]
     weights = torch.rand(1, c.experts_used, device=device)
-    y = torch.empty(1, c.dim, device=device)
     routed, shared = layer.experts, layer.shared
+    pieces = experts_pieces(c.experts_used, routed.gate_up, routed.down, True, numerics)
+    y = torch.empty(1, pieces, c.dim, device=device)
     return lambda: experts(
         x, chosen, weights, routed.gate_up, routed.down, shared.gate_up, shared.down, layer.clamp,
         y, space, numerics,
     )  # fmt: skip
 
 
-def _microseconds(calls: Sequence[Callable[[], None]], size: float) -> float:
-    """Median time of one call."""
-    calls = list(calls)
-    while len(calls) * size < LEAST_BYTES and len(calls) < 64:
-        calls += calls
-    calls[0]()
+def microseconds(calls: Sequence[Callable[[], None]]) -> float:
+    """Median time on the device of one call, within a captured graph of all."""
+    calls[0]()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -118,3 +118,11 @@ def _microseconds(calls: Sequence[Callable[[], None]], size: float) -> float:
     graph.replay()
     taken = [device_ns(graph.replay) for _ in range(REPLAYS)]
     return sorted(taken)[REPLAYS // 2] / 1e3 / len(calls)
+
+
+def _uncached(calls: Sequence[Callable[[], None]], size: float) -> list[Callable[[], None]]:
+    """The calls as often as it takes to read LEAST_BYTES, at most 64 times in all."""
+    calls = list(calls)
+    while len(calls) * size < LEAST_BYTES and len(calls) < 64:
+        calls += calls
+    return calls

@@ -53,6 +53,7 @@ def attention(
     sinks: np.ndarray,
     positions: np.ndarray,
     turns: np.ndarray,
+    epsilon: float,
     out: np.ndarray,
     mode: Mode,
     reach: tuple[int, int] = (0, 0),
@@ -60,7 +61,7 @@ def attention(
     """Attend and rotate the result back.
 
     Args:
-        q: (n, H * D) float32, rotated queries.
+        q: (n, H * D) float32, queries as `kernels.qkv.qkv` left them.
         ring: (S, D) float32, position p in row p % S.
         extra: (rows, D) float32, the second array of keys.
         spans: (n, 3) int64, as `key_spans` writes them; at least one key a row.
@@ -68,14 +69,16 @@ def attention(
             count -1 = the first spans[r, 2] rows.
         sinks: (H,) float32.
         positions: (n,) int64. turns: (positions, R) float32, cos and sin interleaved.
+        epsilon: of the queries' norm.
         out: (n, H * D), written.
         reach: most ring rows and most rows of `extra` that a row can see; read on CUDA only, where
             it sizes the launch.
     """
     if not isinstance(q, np.ndarray):
         _cuda().attention(
-            q, ring, extra, spans, selected, counts, sinks, positions, turns, out, reach, mode
-        )
+            q, ring, extra, spans, selected, counts, sinks, positions, turns, epsilon, out, reach,
+            mode,
+        )  # fmt: skip
         return
     _cpu().attention(
         q, ring, extra, spans, selected, counts, sinks, positions, turns, sinks.size, out,

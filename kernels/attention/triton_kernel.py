@@ -13,13 +13,13 @@ import triton.language as tl
 
 from kernels.cuda import lanes
 from kernels.cuda.products import numerics, perturb
-from kernels.cuda.rows import rotate_row, row_turns
+from kernels.cuda.rows import inverse_rms, rotate_row, row_turns
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
 from kernels.packed.early import early, inputs_ready
 
-HEADS = 16
-"""Heads of one program."""
+HEADS, KEYS = 16, 16
+"""Heads and keys of one program."""
 PIECE = 64
 """Columns of a row that a warp multiplies by itself."""
 
@@ -41,66 +41,98 @@ def key_spans(positions: Any, window: int, ratio: int, spans: Any) -> None:
 
 
 @triton.jit
+def _finished(x, c, s, width, epsilon):
+    """Queries (P, H, W), H heads in P pieces of the width: normed, then turned pair by pair.
+
+    Args:
+        c, s: (P, 1, W / 2), cosine and sine of every pair.
+    """
+    squares = tl.sum(tl.sum(x * x, 2), 0)
+    x *= inverse_rms(squares, width, epsilon)[None, :, None]
+    a, b = tl.split(tl.reshape(x, [x.shape[0], x.shape[1], x.shape[2] // 2, 2]))
+    return tl.reshape(tl.join(a * c - b * s, a * s + b * c), x.shape)
+
+
+@triton.jit
 def _chunk_kernel(
-    q, ring, slots, extra, spans, selected, choices, counts, tops, totals, sums, heads, width,
-    scale, RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, KEYS: tl.constexpr,
-    HEADS: tl.constexpr, PIECES: tl.constexpr, WIDE: tl.constexpr, HALF: tl.constexpr,
+    q, ring, slots, extra, spans, selected, choices, counts, positions, turns, size, tops, totals,
+    sums, heads, width, scale, epsilon, RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr,
+    KEYS: tl.constexpr, HEADS: tl.constexpr, PIECE: tl.constexpr, WIDE: tl.constexpr,
+    FULL: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Scores, shares and weighted sum of one chunk of keys, for a group of heads.
 
-    HALF: on tensor cores, in PIECES of the width that a warp each takes.
+    The kernel before wrote the queries; ring rows are older and loaded before it has ended. What
+    lanes wrote (rows of `extra`, which of them are selected) is there when it has.
+
+    HALF: on tensor cores. FULL: heads and width fill their tiles.
     """
-    inputs_ready()
     chunk, group, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = tl.arange(0, KEYS)
-    first = tl.load(spans + row * 3)
-    end = tl.load(spans + row * 3 + 1)
-    limit = tl.load(spans + row * 3 + 2)
-    count = tl.load(counts + row)
-    chosen = count >= 0
-    limit = tl.where(chosen, count.to(tl.int64), limit)
+    position = tl.load(positions + row)
+    turns += position * size
     if chunk < RING_CHUNKS:
-        position = first + chunk * KEYS + j
-        real = position < end
-        line = position.to(tl.int32) % slots
+        first = tl.load(spans + row * 3)
+        place = first + chunk * KEYS + j
+        real = place < tl.load(spans + row * 3 + 1)
+        line = place.to(tl.int32) % slots
         keys = ring
     else:
         index = (chunk - RING_CHUNKS) * KEYS + j
+        line = index
+        limit = tl.load(spans + row * 3 + 2)
+        if (chunk - RING_CHUNKS) * KEYS < limit:  # else there is nothing to choose from
+            inputs_ready()
+            count = tl.load(counts + row)
+            chosen = count >= 0
+            listed = index < tl.maximum(count, 0)
+            picked = tl.load(selected + row * choices + index, mask=listed, other=0)
+            line = tl.where(chosen, picked, index)
+            limit = tl.where(chosen, count.to(tl.int64), limit)
         real = index < limit
-        listed = index < tl.maximum(count, 0)
-        picked = tl.load(selected + row * choices + index, mask=listed, other=0)
-        line = tl.where(chosen, picked, index)
         keys = extra
     if tl.max(real.to(tl.int32), 0) > 0:
         if HALF:
-            piece: tl.constexpr = WIDE // PIECES
-            p, i = tl.arange(0, PIECES), tl.arange(0, piece)
-            d = (p * piece)[:, None, None] + i[None, None, :]
-            h = group * HEADS + tl.arange(0, HEADS)
-            at = q + (row * heads + h)[None, :, None] * width + d
-            query = tl.load(at, mask=(h < heads)[None, :, None] & (d < width), other=0.0)
+            # The width in pieces that a warp each multiplies.
+            p, i = tl.arange(0, WIDE // PIECE), tl.arange(0, PIECE)
+            d = (p * PIECE)[:, None, None] + i[None, None, :]
+            column = FULL | (d < width)
             at = keys + line.to(tl.int64)[None, :, None] * width + d
-            tile = tl.load(at, mask=real[None, :, None] & (d < width), other=0.0).to(tl.float16)
-            scores = tl.dot(query.to(tl.float16), tl.permute(tile, (0, 2, 1)))
-            scores = tl.sum(scores, 0) * scale
+            tile = tl.load(at, mask=real[None, :, None] & column, other=0.0).to(tl.float16)
+            half = tl.arange(0, PIECE // 2)
+            pair = (p * (PIECE // 2))[:, None, None] + half[None, None, :] - (width - size) // 2
+            turning = (pair >= 0) & (pair < size // 2)
+            c = tl.load(turns + 2 * pair, mask=turning, other=1.0)
+            s = tl.load(turns + 2 * pair + 1, mask=turning, other=0.0)
+            inputs_ready()
+            h = group * HEADS + tl.arange(0, HEADS)
+            own = FULL | (h < heads)
+            at = q + (row * heads + h)[None, :, None] * width + d
+            query = tl.load(at, mask=own[None, :, None] & column, other=0.0)
+            query = _finished(query, c, s, width, epsilon).to(tl.float16)
+            scores = tl.sum(tl.dot(query, tl.permute(tile, (0, 2, 1))), 0) * scale
             scores = tl.where(real[None, :], scores, float("-inf"))
             top = tl.max(scores, 1)
             share = tl.exp(scores - top[:, None])
             place = (row * CHUNKS + chunk) * heads + h
-            tl.store(tops + place, top, mask=h < heads)
-            tl.store(totals + place, tl.sum(share, 1), mask=h < heads)
-            shares = tl.broadcast_to(share.to(tl.float16)[None, :, :], (PIECES, HEADS, KEYS))
+            tl.store(tops + place, top, mask=own)
+            tl.store(totals + place, tl.sum(share, 1), mask=own)
+            shares = tl.broadcast_to(share.to(tl.float16)[None, :, :], (WIDE // PIECE, HEADS, KEYS))
             out = tl.dot(shares, tile)
             at = sums + place[None, :, None] * width + d
-            tl.store(at, out, mask=(h < heads)[None, :, None] & (d < width))
+            tl.store(at, out, mask=own[None, :, None] & column)
         else:
             d = tl.arange(0, WIDE)
             at = keys + line.to(tl.int64)[:, None] * width + d[None, :]
             tile = tl.load(at, mask=real[:, None] & (d < width)[None, :], other=0.0)
+            c, s = row_turns(turns, width, size, 1.0, WIDE)
+            inputs_ready()
             for i in range(0, HEADS):
                 h = group * HEADS + i
                 if h < heads:
                     query = tl.load(q + (row * heads + h) * width + d, mask=d < width, other=0.0)
+                    query *= inverse_rms(tl.sum(query * query, 0), width, epsilon)
+                    query = rotate_row(query, c, s, WIDE)
                     scores = tl.sum(tile * query[None, :], 1) * scale
                     scores = tl.where(real, scores, float("-inf"))
                     top = tl.max(scores, 0)
@@ -118,47 +150,59 @@ def _combine_kernel(
     RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, KEYS: tl.constexpr, WIDE: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: its chunks, BLOCK at a time in order, the sink, the rotation back."""
+    """One head of one row: its chunks, BLOCK at a time in order, the sink, the rotation back.
+
+    The kernel before wrote the chunks; how many there are was known before it began.
+    """
     head, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
     keys = tl.load(spans + row * 3 + 1) - tl.load(spans + row * 3)
     limit = tl.load(spans + row * 3 + 2)
+    count = tl.load(counts + row)
     sink = tl.load(sinks + head)
     i = tl.arange(0, WIDE)
     c, s = row_turns(turns + position * size, width, size, -1.0, WIDE)
-    inputs_ready()
-    count = tl.load(counts + row)
     limit = tl.where(count >= 0, count.to(tl.int64), limit)
     ring_live = (keys + KEYS - 1) // KEYS
     live = RING_CHUNKS + (limit + KEYS - 1) // KEYS
     every = tl.arange(0, PADDED)
     counted = (every < ring_live) | ((every >= RING_CHUNKS) & (every < live))
     all_places = (row * CHUNKS + every) * heads + head
+    chunk = tl.arange(0, BLOCK)
+    place = (row * CHUNKS + chunk) * heads + head
+    real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
+    inputs_ready()
     highest = tl.load(tops + all_places, mask=counted, other=float("-inf"))
     amounts = tl.load(totals + all_places, mask=counted, other=0.0)
+    at = sums + place[:, None] * width + i[None, :]
+    tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0)
+    own = tl.load(tops + place, mask=real, other=float("-inf"))
     top = tl.maximum(tl.max(highest, 0), sink)
     total = tl.sum(tl.exp(highest - top) * amounts, 0) + tl.exp(sink - top)
-    result = tl.zeros([WIDE], tl.float32)
-    for start in range(0, live.to(tl.int32), BLOCK):
+    result = tl.sum(tile * tl.exp(own - top)[:, None], 0)
+    for start in range(BLOCK, live.to(tl.int32), BLOCK):
         chunk = start + tl.arange(0, BLOCK)
         real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
         place = (row * CHUNKS + chunk) * heads + head
         at = sums + place[:, None] * width + i[None, :]
         tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0)
-        factor = tl.exp(tl.load(tops + place, mask=real, other=float("-inf")) - top)
-        result += tl.sum(tile * factor[:, None], 0)
+        own = tl.load(tops + place, mask=real, other=float("-inf"))
+        result += tl.sum(tile * tl.exp(own - top)[:, None], 0)
     result = rotate_row(result / total, c, s, WIDE)
     tl.store(out + (row * heads + head) * width + i, result, mask=i < width)
 
 
 def attention(
     q: Any, ring: Any, extra: Any, spans: Any, selected: Any, counts: Any, sinks: Any,
-    positions: Any, turns: Any, out: Any, reach: tuple[int, int], mode: Mode,
+    positions: Any, turns: Any, epsilon: float, out: Any, reach: tuple[int, int], mode: Mode,
 ) -> None:  # fmt: skip
-    """As `kernels.attention.attention`."""
+    """As `kernels.attention.attention`.
+
+    The kernel before must be the one that wrote q: ring rows are read before it has ended.
+    """
     rows, width = q.shape[0], ring.shape[1]
     heads, device = sinks.shape[0], q.device
-    keys = 64 if numerics(mode) == "batch" and width < 512 else 32
+    keys = 64 if numerics(mode) == "batch" and width < 512 else KEYS
     ring_chunks = triton.cdiv(reach[0], keys)
     chunks = ring_chunks + triton.cdiv(min(reach[1], extra.shape[0]), keys)
     lanes.join()
@@ -167,10 +211,11 @@ def attention(
     sums = scratch(device, "attention sums", rows, chunks, heads, width)
     wide = max(64, triton.next_power_of_2(width))
     _chunk_kernel[(chunks, triton.cdiv(heads, HEADS), rows)](
-        q, ring, ring.shape[0], extra, spans, selected, selected.shape[1], counts, tops, totals,
-        sums, heads, width, 1.0 / width**0.5, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys,
-        HEADS=HEADS, PIECES=wide // PIECE, WIDE=wide, HALF=numerics(mode) != "vector",
-        num_warps=4, **early(device),
+        q, ring, ring.shape[0], extra, spans, selected, selected.shape[1], counts, positions, turns,
+        turns.shape[1], tops, totals, sums, heads, width, 1.0 / width**0.5, epsilon,
+        RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, HEADS=HEADS, PIECE=PIECE, WIDE=wide,
+        FULL=wide == width and heads % HEADS == 0, HALF=numerics(mode) != "vector", num_warps=4,
+        **early(device),
     )  # fmt: skip
     _combine_kernel[(heads, rows)](
         spans, counts, sinks, tops, totals, sums, positions, turns, turns.shape[1], out, heads,

@@ -34,15 +34,17 @@ def _cuda() -> Any:
 
 def attn_out(
     o: np.ndarray, weights: AttnOut, y: np.ndarray, positions: np.ndarray, mode: Mode
-) -> None:
-    """y = b @ concat over groups g of a_g @ o_g.
+) -> Any:
+    """b @ concat over groups g of a_g @ o_g.
 
     Args:
-        o: (n, H * D) float32. y: (n, C), written. positions: (n,) int64.
+        o: (n, H * D) float32. y: (n, C), room for the result. positions: (n,) int64.
+    Returns:
+        y, written; on CUDA instead (n, S, C), pieces of the result that are to be added in order.
     """
     if not isinstance(o, np.ndarray):
-        _cuda().attn_out(o, weights, y, positions, mode)
-        return
+        return _cuda().attn_out(o, weights, positions, mode)
     kernel, workspace = _cpu()
     space = workspace(o.shape[0] * weights.b.inputs)
     kernel(o, weights.a.words, weights.b.words, y, positions, space, mode.words)
+    return y

@@ -193,3 +193,5 @@ def compress_layer(
             INDEX_WIDE=max(32, triton.next_power_of_2(max(index_width, 1))),
             STAGES=max(index_width, 1).bit_length() - 1, COLUMNS=STORE_COLUMNS, num_warps=8,
         )  # fmt: skip
+        if index_width:
+            lanes.ready(state.index)

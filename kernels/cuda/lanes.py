@@ -2,8 +2,9 @@
 
 A forward opens lanes around all that it launches, in a captured graph or not; elsewhere, and where
 there is no GPU, everything stays in one line. An op says when what it reads or wrote is `ready`;
-what needs no more than that is launched `aside` of it; `join` comes before what a lane wrote is
-read, or what it reads is overwritten. Kernels give the same bits in either order.
+what needs no more than that is launched `aside` of it; a lane that needs what another one has made
+ready does `wait`; `join` comes before the line reads what a lane wrote, or overwrites what it
+reads. Kernels give the same bits in either order.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-ROWS, SHARED = 1, 2
-"""Compressed rows and their choice; the shared expert. Drafts use them for other side work."""
+ROWS, SHARED, CHOICE = 1, 2, 3
+"""Compressed rows; the shared expert; which rows are attended to. Drafts do other side work."""
 
 
 class _Lanes:
@@ -60,8 +61,8 @@ def current() -> int:
 
 
 def ready(x: Any) -> None:
-    """All that writes tensor x has been launched."""
-    if _open is not None and not _open.current:
+    """All that writes tensor x has been launched here, in the line or on a lane."""
+    if _open is not None:
         import torch
 
         event = torch.cuda.Event()
@@ -89,6 +90,15 @@ def aside(x: Any, lane: int) -> Iterator[None]:
             yield
     finally:
         _open.current = 0
+
+
+def wait(x: Any) -> None:
+    """What is launched here after this waits for x, as it was when it was last `ready`."""
+    event = _open.ready.get(x.data_ptr()) if _open is not None else None
+    if event is not None:
+        import torch
+
+        torch.cuda.current_stream().wait_event(event)
 
 
 def join() -> None:

@@ -9,10 +9,12 @@ import triton.language as tl
 
 from kernels.cuda import lanes
 from kernels.cuda.rows import mixed
-from kernels.cuda.workspace import split_space
+from kernels.cuda.workspace import scratch, split_space
 from kernels.mode import Mode
-from kernels.packed import PackedMatrix, matmul
+from kernels.packed import PackedMatrix, matmul, pieces_of
 
+SMALL = 8 << 20
+"""Bytes of a product that always gains by an early launch."""
 TILE_ROWS, BATCH_ROWS = 8, 32
 """Rows of one launch: of tiles, whose bits are those of this one compiled width; of `batch`."""
 
@@ -30,12 +32,39 @@ def row_parts(rows: int, mode: Mode) -> list[slice]:
     return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
-def product(x: Any, weight: PackedMatrix, y: Any, mode: Mode, add: Any = None) -> None:
-    """y = x @ W^T (+ add), for any number of rows."""
+def product(
+    x: Any, weight: PackedMatrix, y: Any, mode: Mode, add: Any = None, soon: bool = False
+) -> None:
+    """y = x @ W^T (+ add), for any number of rows; y may take pieces, as `matmul` says.
+
+    Args:
+        soon: launch it before the kernel before it has ended, though it is large.
+    """
     space, name = split_space(x.device, lanes.current()), numerics(mode)
+    soon = (soon or weight.nbytes < SMALL) and not lanes.current()
     for part in row_parts(x.shape[0], mode):
         rest = None if add is None else add[part]
-        matmul(x[part], weight, y[part], space, name, add=rest, soon=not lanes.current())
+        matmul(x[part], weight, y[part], space, name, add=rest, soon=soon)
+
+
+def product_pieces(
+    x: Any, weight: PackedMatrix, name: str, positions: Any, mode: Mode, *, perturbed: int = 0,
+    soon: bool = False,
+) -> Any:  # fmt: skip
+    """x @ W^T in scratch memory of a name, (n, S, outputs): its reader adds the pieces in order.
+
+    Faults are injected into the outputs from `perturbed` on; a sum with faults is one piece.
+    """
+    count = 1 if mode.ulps else pieces_of(weight, numerics(mode))
+    y = scratch(x.device, name, x.shape[0], count, weight.count * weight.outputs)
+    product(x, weight, y[:, 0] if count == 1 else y, mode, soon=soon)
+    perturb(y[:, 0, perturbed:], positions, mode)
+    return y
+
+
+def pieces(y: Any) -> Any:
+    """A sum as its pieces (n, S, C); one whole row is one piece."""
+    return y[:, None] if y.dim() == 2 else y
 
 
 @triton.jit(do_not_specialize=["ulps", "salt_low", "salt_high"])

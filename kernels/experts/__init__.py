@@ -50,20 +50,23 @@ def mix_all(
     positions: np.ndarray,
     mode: Mode,
     shared_mode: Mode,
-) -> None:
-    """y = the routed experts' sum, then the shared expert added, each in its own numerics.
+) -> Any:
+    """The routed experts' sum, then the shared expert added, each in its own numerics.
 
     Args:
         chosen, weights: (n, K) of the routed experts.
         one, full: (n, 1) zeros (int32) and ones (float32): the shared expert's choice.
+        y: (n, C), room for the result.
+    Returns:
+        y, written; on CUDA instead (n, S, C), pieces of the result that are to be added in order.
     """
     if not isinstance(x, np.ndarray):
-        _cuda().mix_all(
-            x, chosen, weights, routed, shared, one, full, clamp, y, positions, mode, shared_mode
+        return _cuda().mix_all(
+            x, chosen, weights, routed, shared, one, full, clamp, positions, mode, shared_mode
         )
-        return
     mix_experts(x, chosen, weights, routed, clamp, y, False, positions, mode)
     mix_experts(x, one, full, shared, clamp, y, True, positions, shared_mode)
+    return y
 
 
 def mix_experts(

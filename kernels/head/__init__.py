@@ -39,7 +39,8 @@ def head(
     Args:
         x: (n, C) float32. norm: (C,). output: packed (V, C). logits: (n, V), written.
     Returns:
-        The first row with a NaN or an infinity, or -1; on CUDA a tensor, not 0 for such rows.
+        The first row with a NaN or an infinity, or -1; on CUDA (n, P) int32, not 0 where part of a
+        row has one.
     """
     if not isinstance(x, np.ndarray):
         return _cuda().head(x, norm, output, epsilon, logits, positions, mode)

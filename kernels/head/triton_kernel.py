@@ -14,6 +14,9 @@ from kernels.cuda.rows import inverse_rms
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
 
+COLUMNS = 4096
+"""Logits that a program checks."""
+
 
 @triton.jit
 def norm_kernel(x, stride, norm, y, width, epsilon, WIDE: tl.constexpr):
@@ -29,21 +32,18 @@ def norm_kernel(x, stride, norm, y, width, epsilon, WIDE: tl.constexpr):
 
 @triton.jit
 def _bad_kernel(logits, bad, size, COLUMNS: tl.constexpr):
-    """1 for a row with a logit that is not finite."""
-    row = tl.program_id(0)
-    i = tl.arange(0, COLUMNS)
-    largest = tl.zeros([COLUMNS], tl.float32)
-    for start in range(0, size, COLUMNS):
-        at = start + i
-        x = tl.abs(tl.load(logits + row * size + at, mask=at < size, other=0.0))
-        largest = tl.where(x < float("inf"), largest, 1.0)  # a NaN is below nothing
-    tl.store(bad + row, (tl.max(largest, 0) > 0).to(tl.int32))
+    """1 for a part of a row with a logit that is not finite."""
+    part, row = tl.program_id(0), tl.program_id(1)
+    i = part * COLUMNS + tl.arange(0, COLUMNS)
+    x = tl.abs(tl.load(logits + row * size + i, mask=i < size, other=0.0))
+    fine = x < float("inf")  # a NaN is below nothing
+    tl.store(bad + row * tl.num_programs(0) + part, 1 - tl.min(fine.to(tl.int32), 0))
 
 
 def head(
     x: Any, norm: Any, output: Any, epsilon: float, logits: Any, positions: Any, mode: Mode
 ) -> Any:
-    """As `kernels.head.head`; returns (n,) int32, 1 for rows that are not finite."""
+    """As `kernels.head.head`; returns (n, P) int32, 1 for parts that are not finite."""
     rows, width = x.shape
     normed = scratch(x.device, "head", rows, width)
     norm_kernel[(rows,)](
@@ -51,8 +51,9 @@ def head(
     )
     product(normed, output, logits, mode)
     perturb(logits, positions, mode)
-    bad = scratch(x.device, "bad rows", rows, dtype=torch.int32)
+    parts = triton.cdiv(logits.shape[1], COLUMNS)
+    bad = scratch(x.device, "bad parts", rows, parts, dtype=torch.int32)
     lanes.ready(logits)
     with lanes.aside(logits, lanes.SHARED):
-        _bad_kernel[(rows,)](logits, bad, logits.shape[1], COLUMNS=16384, num_warps=16)
+        _bad_kernel[(parts, rows)](logits, bad, logits.shape[1], COLUMNS=COLUMNS)
     return bad

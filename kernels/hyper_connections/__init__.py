@@ -56,7 +56,9 @@ def hc_pre(
         weights: mixer of 24 outputs.
         norm: (C,) weight of the sub-layer's own RMSNorm.
         rounds: Sinkhorn iterations, >= 1.
-        x: (n, C), written. post: (n, 4), written. comb: (n, 16) [source, destination], written.
+        x: (n, C), written.
+        post, comb: (n, 4), (n, 16) [source, destination], written: what `hc_post` multiplies by. On
+            CUDA the mixer's outputs that it makes this from.
         positions: (n,) int64.
     """
     if not isinstance(streams, np.ndarray):
@@ -90,6 +92,7 @@ def hc_turn(
     """`hc_post` of one sub-layer's output y, then `hc_pre` of the next sub-layer.
 
     Args:
+        y: as `hc_post`'s.
         post, comb: of the sub-layer that gave y, then overwritten by the next one's.
     """
     if not isinstance(streams, np.ndarray):
@@ -97,18 +100,27 @@ def hc_turn(
             streams, weights, norm, epsilon, hc_epsilon, rounds, x, post, comb, positions, mode, y
         )
         return
-    hc_post(y, post, comb, streams)
+    hc_post(y, post, comb, hc_epsilon, rounds, streams)
     hc_pre(streams, weights, norm, epsilon, hc_epsilon, rounds, x, post, comb, positions, mode)
 
 
-def hc_post(y: np.ndarray, post: np.ndarray, comb: np.ndarray, streams: np.ndarray) -> None:
+def hc_post(
+    y: np.ndarray,
+    post: np.ndarray,
+    comb: np.ndarray,
+    hc_epsilon: float,
+    rounds: int,
+    streams: np.ndarray,
+) -> None:
     """streams[j] = post[j] * y + sum over i of comb[i, j] * streams[i], in place.
 
     Args:
-        y: (n, C) float32. post: (n, 4). comb: (n, 16). streams: (n, 4 * C), changed.
+        y: (n, C) float32; on CUDA also (n, S, C), pieces to be added in order.
+        post, comb: as `hc_pre` left them. streams: (n, 4 * C), changed.
+        hc_epsilon, rounds: those of `hc_pre`.
     """
     if not isinstance(streams, np.ndarray):
-        _cuda().hc_post(y, post, comb, streams)
+        _cuda().hc_post(y, post, comb, hc_epsilon, rounds, streams)
         return
     _cpu()[0].hc_post(y, post, comb, streams)
 

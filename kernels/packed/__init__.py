@@ -33,17 +33,20 @@ __all__ = [
     "PackedMatrix",
     "Workspace",
     "experts",
+    "experts_pieces",
     "gather",
     "matmul",
     "pack",
     "packed_bytes",
+    "pieces_of",
 ]
 
 Numerics = Literal["invariant", "vector", "batch"]
 
 ONE_LINE: AbstractContextManager[None] = nullcontext()
-SMALL = 8 << 20
-"""Bytes of a product that gains by an early launch; larger ones take room that others need."""
+WHOLE_FROM = 6
+"""Rows from which on a program of the experts takes both shares of the inputs: with fewer rows too
+few experts are chosen for programs of twice the length to fill the machine."""
 EXACT_ROWS = 8
 """Rows of an `invariant` launch: kernels of 16 lanes group a block's inputs differently."""
 
@@ -71,6 +74,12 @@ def pack(kind: str, blocks: Tensor, count: int, outputs: int, inputs: int) -> Pa
     return PackedMatrix(kind, count, outputs, inputs, planes)
 
 
+def pieces_of(weight: PackedMatrix, numerics: Numerics) -> int:
+    """Shares of the inputs that a product is split into: the pieces that `matmul` can leave."""
+    tile = tile_of(weight.kind, weight.count, weight.outputs, weight.inputs)
+    return 1 if numerics == "batch" else tile.split
+
+
 def matmul(
     x: Tensor,
     weight: PackedMatrix,
@@ -86,10 +95,12 @@ def matmul(
 
     Args:
         x: (n, count * inputs) float32 or float16; matrix m of the stack takes its own inputs.
-        y: (n, count * outputs) float32 or float16, written. All rows contiguous.
-        add: (n, count * outputs) float32, not y itself.
+        y: (n, count * outputs) float32 or float16, written. All rows contiguous. Or (n, S,
+            count * outputs) float32, S = `pieces_of`: takes what has the same bits once its reader
+            has added it up in order, and is there sooner.
+        add: (n, count * outputs) float32, not y itself; not with pieces.
         tile: another tile than the matrix's own, for measurements.
-        soon: launch small products before the kernel before them on their stream has ended.
+        soon: launch before the kernel before on the stream has ended, which must have written x.
     Raises:
         ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
     """
@@ -99,17 +110,18 @@ def matmul(
             rest = None if add is None else add[part]
             matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile, soon=soon)
         return
-    if x.shape[1] != w.count * w.inputs or y.shape != (n, w.count * w.outputs):
-        raise ValueError(
-            f"x {tuple(x.shape)} and y {tuple(y.shape)} for {w.count} matrices of "
-            f"{w.outputs} x {w.inputs}"
-        )
     lanes = _lanes(n, numerics)
     t = tile or tile_of(w.kind, w.count, w.outputs, w.inputs)
     if numerics == "batch":
         t = t._replace(split=1)
+    outputs, whole = w.count * w.outputs, y.dim() == 2
+    if x.shape[1] != w.count * w.inputs or y.shape != ((n, *[t.split] * (not whole), outputs)):
+        raise ValueError(
+            f"x {tuple(x.shape)} and y {tuple(y.shape)} for {w.count} matrices of "
+            f"{w.outputs} x {w.inputs} in {t.split} pieces"
+        )
     tiles = -(-w.outputs // t.rows)
-    if t.split > 1:
+    if whole and t.split > 1:
         space.require(w.count * tiles * t.split * t.rows * lanes, w.count * tiles)
     from kernels.packed.early import early
 
@@ -117,13 +129,32 @@ def matmul(
     matmuls, _ = _kernels()
     matmuls.matmul_kernel[tiles, t.split, w.count](
         x, y, y if add is None else add, space.sums, space.counters, *planes,
-        n, w.outputs, w.inputs, _width(w), x.stride(0), y.stride(0),
+        n, w.outputs, w.inputs, _width(w), x.stride(0), y.stride(0), 0 if whole else y.stride(1),
         0 if add is None else add.stride(0), *_sizes(w),
-        KIND=w.kind, BN=t.rows, R=lanes, BK=t.block, SPLIT=t.split, STAGES=t.stages,
+        KIND=w.kind, BN=t.rows, R=lanes, BK=t.block, SPLIT=t.split, WHOLE=whole, STAGES=t.stages,
         EVEN=w.outputs % t.rows == 0, ADD=add is not None, BACKWARDS=numerics == "batch",
-        FAST=x.is_cuda, num_warps=t.warps,
-        **(early(x.device) if soon and w.nbytes < SMALL else {}),
+        FAST=x.is_cuda, num_warps=t.warps, **(early(x.device) if soon else {}),
     )  # fmt: skip
+
+
+def experts_pieces(
+    choices: int,
+    gate_up: PackedMatrix,
+    down: PackedMatrix,
+    shared: bool,
+    numerics: Numerics,
+    tiles: ExpertTiles | None = None,
+) -> int:
+    """Pieces that `experts` leaves of a row's sum."""
+    t = _expert_tiles(gate_up, down, numerics, tiles)
+    return choices * t.down.split + (t.shared_down.split if shared else 0)
+
+
+def _expert_tiles(
+    gate_up: PackedMatrix, down: PackedMatrix, numerics: Numerics, tiles: ExpertTiles | None
+) -> ExpertTiles:
+    t = tiles or expert_tiles(gate_up.kind, down.kind)
+    return ExpertTiles(*(x._replace(split=1) for x in t)) if numerics == "batch" else t
 
 
 def experts(
@@ -143,7 +174,7 @@ def experts(
     aside: AbstractContextManager[None] = ONE_LINE,
     join: Callable[[], None] = lambda: None,
 ) -> None:
-    """y[r] = sum over j of weights[r, j] * expert_chosen[r, j](x[r]), then + shared(x[r]).
+    """Pieces y[r] of sum over j of weights[r, j] * expert_chosen[r, j](x[r]), then + shared(x[r]).
 
     Args:
         x: (n, C) float32 or float16. chosen: (n, K) int32. weights: (n, K) float32, multiplied in
@@ -151,10 +182,10 @@ def experts(
         gate_up: an expert's F gate rows over its F up rows, (E, 2 F, C). down: (E, C, F).
         shared_gate_up, shared_down: one more expert for every row; None = none.
         clamp: limit of gate (above) and up (both sides); inf = none.
-        y: (n, C) float32, written.
+        y: (n, S, C) float32, S = `experts_pieces`, written: their sum, in order, is the result.
         tiles: other tiles than the kinds' own, for measurements.
         aside: what the shared expert is launched in: it may run beside what made the choices.
-        join: called before the shared expert's sums are read.
+        join: called before the last launch, whose programs would take the shared expert's room.
     Raises:
         ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
     """
@@ -175,23 +206,21 @@ def experts(
             f"for rows of {width}"
         )
     lanes = _lanes(n, numerics)
-    t = tiles or expert_tiles(gate_up.kind, down.kind)
-    if numerics == "batch":
-        t = ExpertTiles(*(tile._replace(split=1) for tile in t))
+    t = _expert_tiles(gate_up, down, numerics, tiles)
     shared = shared_gate_up is not None and shared_down is not None
-    slots = choices * t.down.split + (t.shared_down.split if shared else 0)
+    slots = experts_pieces(choices, gate_up, down, shared, numerics, tiles)
+    if y.shape != (n, slots, width) or not y.is_contiguous():
+        raise ValueError(f"y {tuple(y.shape)} for {n} rows of {width} in {slots} pieces")
     up_tiles = n * choices * -(-hidden // (t.up.rows // 2))
     shared_tiles = -(-hidden // (t.shared_up.rows // 2)) if shared else 0
-    # The workspace: activations, sums of the last products, shares of the first ones.
+    # The workspace: activations, shares of the first products.
     floats = [
         n * (choices + 1) * hidden,
-        n * slots * width,
         up_tiles * t.up.split * t.up.rows * lanes,
         shared_tiles * t.shared_up.split * t.shared_up.rows * lanes,
     ]
-    counters = max(up_tiles, -(-width // t.down.rows))
-    space.require(sum(floats), counters + shared_tiles)
-    h, parts, up_parts, shared_parts = space.sums[: sum(floats)].split(floats)
+    space.require(sum(floats), up_tiles + shared_tiles)
+    h, up_parts, shared_parts = space.sums[: sum(floats)].split(floats)
     if numerics != "vector":
         h = h.view(torch.float16)
     from kernels.packed.early import early
@@ -203,31 +232,33 @@ def experts(
         first, second = shared_gate_up, shared_down
         with aside:
             mixture.shared_gate_up_kernel[shared_tiles, t.shared_up.split](
-                x, h, shared_parts, space.counters[counters:], *_planes(first),
+                x, h, shared_parts, space.counters[up_tiles:], *_planes(first),
                 n, hidden, width, _width(first), x.stride(0), clamp,
                 KIND=first.kind, BN=t.shared_up.rows, BK=block_of(first.kind, width),
                 SPLIT=t.shared_up.split, STAGES=t.shared_up.stages, num_warps=t.shared_up.warps,
                 **same,
             )  # fmt: skip
             mixture.shared_down_kernel[-(-width // t.shared_down.rows), t.shared_down.split](
-                h, parts, *_planes(second), n, width, hidden, _width(second),
+                h, y, *_planes(second), n, width, hidden, _width(second),
                 KIND=second.kind, SLOTS=slots, SHARES=t.shared_down.split, BN=t.shared_down.rows,
                 BK=block_of(second.kind, hidden), STAGES=t.shared_down.stages,
                 num_warps=t.shared_down.warps, **same,
             )  # fmt: skip
     same["PADDED"] = 1 << (choices - 1).bit_length()
-    mixture.gate_up_kernel[up_tiles, t.up.split](
+    whole = numerics == "invariant" and n >= WHOLE_FROM
+    up_whole, down_whole = (whole and tile.split == 2 for tile in (t.up, t.down))
+    mixture.gate_up_kernel[up_tiles, 1 if up_whole else t.up.split](
         x, chosen, weights, h, up_parts, space.counters, *_planes(gate_up),
         n, hidden, width, _width(gate_up), x.stride(0), *_sizes(gate_up), clamp,
         KIND=gate_up.kind, BN=t.up.rows, BK=block_of(gate_up.kind, width), SPLIT=t.up.split,
-        STAGES=t.up.stages, num_warps=t.up.warps, **same, **early(x.device),
+        WHOLE=up_whole, STAGES=t.up.stages, num_warps=t.up.warps, **same, **early(x.device),
     )  # fmt: skip
     join()
-    mixture.down_kernel[-(-width // t.down.rows) * n * choices, t.down.split](
-        h, chosen, y, parts, space.counters, *_planes(down), n, width, hidden, _width(down),
-        y.stride(0), *_sizes(down),
+    down_tiles = -(-width // t.down.rows) * n * choices
+    mixture.down_kernel[down_tiles, 1 if down_whole else t.down.split](
+        h, chosen, y, *_planes(down), n, width, hidden, _width(down), *_sizes(down),
         KIND=down.kind, SLOTS=slots, BN=t.down.rows, BK=block_of(down.kind, hidden),
-        SPLIT=t.down.split, STAGES=t.down.stages, num_warps=t.down.warps, **same,
+        SPLIT=t.down.split, WHOLE=down_whole, STAGES=t.down.stages, num_warps=t.down.warps, **same,
         **early(x.device),
     )  # fmt: skip
 

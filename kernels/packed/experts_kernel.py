@@ -2,7 +2,8 @@
 
 A routed program belongs to a place (row, j) of the table of choices. It works only if no earlier
 row chose the same expert, and then for all rows that did: every distinct expert is read once, and
-which rows share it changes no row's numbers. Rows meet their experts' results in the table's order.
+which rows share it changes no row's numbers. The last products leave pieces that whoever reads the
+sum adds up in the table's order.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ def gate_up_kernel(
     x_ptr, chosen_ptr, weights_ptr, h_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
     n, F, C, width, x_row, size0, size1, size2, size3, clamp,
     KIND: tl.constexpr, CHOICES: tl.constexpr, PADDED: tl.constexpr, BN: tl.constexpr,
-    R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
-    BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+    R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr,
+    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """h[r, j] = weight of the choice * gated product.
 
-    Programs: (tile by tile of every place in the table, share of the inputs). A tile is BN / 2 gate
-    rows and their up rows.
+    Programs: (tile by tile of every place in the table, share of the inputs), or where WHOLE both
+    shares by one program. A tile is BN / 2 gate rows and their up rows.
     """
     inputs_ready()
     number, share, r = tl.program_id(0), tl.program_id(1), tl.arange(0, R)
@@ -88,15 +89,24 @@ def gate_up_kernel(
         f = tile * (BN // 2) + i % (BN // 2)
         rows = tl.minimum(f, F - 1) + (i // (BN // 2)) * F
         live = has[None, :]
-        acc = product(
-            x_ptr, (r * x_row)[None, :], live, p0 + e * size0, p1 + e * size1, p2 + e * size2,
-            p3 + e * size3, rows, 2 * F, width, C // BK * share // SPLIT,
-            C // BK * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
-        )  # fmt: skip
-        acc, done = in_order(
-            acc, live, part_ptr + number * (SPLIT * BN * R), counter_ptr + number, share, SPLIT,
-            BN, R,
-        )  # fmt: skip
+        blocks, at = C // BK, (r * x_row)[None, :]
+        q0, q1, q2, q3 = p0 + e * size0, p1 + e * size1, p2 + e * size2, p3 + e * size3
+        if WHOLE:
+            acc, rest = product(
+                x_ptr, at, live, q0, q1, q2, q3, rows, 2 * F, width, 0, blocks, KIND, BN, R, BK,
+                STAGES, BACKWARDS, FAST, blocks // 2, True,
+            )  # fmt: skip
+            acc += rest
+            done = True
+        else:
+            acc = product(
+                x_ptr, at, live, q0, q1, q2, q3, rows, 2 * F, width, blocks * share // SPLIT,
+                blocks * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
+            )  # fmt: skip
+            acc, done = in_order(
+                acc, live, part_ptr + number * (SPLIT * BN * R), counter_ptr + number, share,
+                SPLIT, BN, R,
+            )  # fmt: skip
         if done:
             factor = tl.load(weights_ptr + r * CHOICES + where, mask=has, other=0.0)
             h = gated(acc, clamp, BN, R) * factor[None, :]
@@ -107,12 +117,12 @@ def gate_up_kernel(
 
 @triton.jit(do_not_specialize=["n"])
 def shared_down_kernel(
-    h_ptr, part_ptr, p0, p1, p2, p3, n, C, F, width,
+    h_ptr, y_ptr, p0, p1, p2, p3, n, C, F, width,
     KIND: tl.constexpr, CHOICES: tl.constexpr, SLOTS: tl.constexpr, SHARES: tl.constexpr,
     BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The shared expert's down projection: a tile's sum over one share of the inputs."""
+    """y[r, the last SHARES slots] = the shared expert's down projection, share by share."""
     tile, share, r = tl.program_id(0), tl.program_id(1), tl.arange(0, R)
     rows = tile * BN + tl.arange(0, BN)
     live = (r < n)[None, :]
@@ -123,51 +133,49 @@ def shared_down_kernel(
         blocks * (share + 1) // SHARES, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
     )  # fmt: skip
     out = ((r * SLOTS + SLOTS - SHARES + share) * C)[None, :] + rows[:, None]
-    tl.store(part_ptr + out, acc, mask=(rows < C)[:, None] & live)
+    tl.store(y_ptr + out, acc, mask=(rows < C)[:, None] & live)
 
 
 @triton.jit(do_not_specialize=["n"])
 def down_kernel(
-    h_ptr, chosen_ptr, y_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
-    n, C, F, width, y_row, size0, size1, size2, size3,
+    h_ptr, chosen_ptr, y_ptr, p0, p1, p2, p3, n, C, F, width, size0, size1, size2, size3,
     KIND: tl.constexpr, CHOICES: tl.constexpr, PADDED: tl.constexpr, SLOTS: tl.constexpr,
     BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
-    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+    WHOLE: tl.constexpr, STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """y[r] = sum over j of down(h[r, j]), then the shared expert's sums.
+    """y[r, slot of (j, share)] = a share of down(h[r, j]), in the order in which they are added.
 
-    Programs: (every place's tiles, share of the inputs). Each stores its sums in its rows' slots,
-    SLOTS a row; the last one of a tile adds them up in the table's order, then those that
-    `shared_down_kernel` left.
+    Programs: (every place's tiles, share of the inputs), or where WHOLE both shares by one program.
     """
     inputs_ready()
     share, r = tl.program_id(1), tl.arange(0, R)
     tiles = tl.cdiv(C, BN)
     place, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
     rows = tile * BN + tl.arange(0, BN)
-    cell = rows[:, None]
     row, j = place // CHOICES, place % CHOICES
     expert, leads, has, where = members(chosen_ptr, n, row, j, CHOICES, PADDED, R)
     if leads:
         e = expert.to(tl.int64)
         live = has[None, :]
-        at = ((r * (CHOICES + 1) + where) * F)[None, :]
-        acc = product(
-            h_ptr, at, live, p0 + e * size0, p1 + e * size1, p2 + e * size2, p3 + e * size3,
-            tl.minimum(rows, C - 1), C, width, F // BK * share // SPLIT,
-            F // BK * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
-        )  # fmt: skip
-        out = ((r * SLOTS + where * SPLIT + share) * C)[None, :] + cell
-        tl.store(part_ptr + out, acc, mask=(rows < C)[:, None] & live)
-    tl.debug_barrier()
-    finished = tl.atomic_add(counter_ptr + tile, 1, sem="acq_rel")
-    if finished == n * CHOICES * SPLIT - 1:
-        wanted = (rows < C)[:, None] & (r < n)[None, :]
-        base = part_ptr + (r * (SLOTS * C))[None, :] + cell
-        total = tl.zeros((BN, R), tl.float32)
-        routed: tl.constexpr = CHOICES * SPLIT
-        for i in tl.static_range(SLOTS):
-            slot = routed - 1 - i if BACKWARDS and i < routed else i
-            total += tl.load(base + slot * C, mask=wanted, other=0.0, cache_modifier=".cg")
-        tl.store(y_ptr + (r * y_row)[None, :] + cell, total, mask=wanted)
-        tl.store(counter_ptr + tile, 0)
+        blocks, at = F // BK, ((r * (CHOICES + 1) + where) * F)[None, :]
+        q0, q1, q2, q3 = p0 + e * size0, p1 + e * size1, p2 + e * size2, p3 + e * size3
+        wanted = tl.minimum(rows, C - 1)
+        mask = (rows < C)[:, None] & live
+        if WHOLE:
+            acc, rest = product(
+                h_ptr, at, live, q0, q1, q2, q3, wanted, C, width, 0, blocks, KIND, BN, R, BK,
+                STAGES, BACKWARDS, FAST, blocks // 2, True,
+            )  # fmt: skip
+            out = ((r * SLOTS + where * SPLIT) * C)[None, :] + rows[:, None]
+            tl.store(y_ptr + out, acc, mask=mask)
+            tl.store(y_ptr + out + C, rest, mask=mask)
+        else:
+            acc = product(
+                h_ptr, at, live, q0, q1, q2, q3, wanted, C, width, blocks * share // SPLIT,
+                blocks * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
+            )  # fmt: skip
+            slot = where * SPLIT + share
+            if BACKWARDS:
+                slot = CHOICES * SPLIT - 1 - slot
+            out = ((r * SLOTS + slot) * C)[None, :] + rows[:, None]
+            tl.store(y_ptr + out, acc, mask=mask)

@@ -13,12 +13,15 @@ from kernels.packed.product import PANEL, in_order, product
 @triton.jit(do_not_specialize=["n"])
 def matmul_kernel(
     x_ptr, y_ptr, add_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
-    n, N, K, width, x_row, y_row, add_row, size0, size1, size2, size3,
+    n, N, K, width, x_row, y_row, y_piece, add_row, size0, size1, size2, size3,
     KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
-    STAGES: tl.constexpr, EVEN: tl.constexpr, ADD: tl.constexpr, BACKWARDS: tl.constexpr,
-    FAST: tl.constexpr,
+    WHOLE: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr, ADD: tl.constexpr,
+    BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile of rows, share of the inputs, matrix of the stack)."""
+    """Program (tile of rows, share of the inputs, matrix of the stack).
+
+    WHOLE: shares are added up here; else each is left in a piece of y.
+    """
     inputs_ready()
     tile, share, matrix = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows = tile * BN + tl.arange(0, BN)
@@ -37,11 +40,14 @@ def matmul_kernel(
     )  # fmt: skip
     wanted = (rows < N)[:, None] & live
     number = matrix * tl.num_programs(0) + tile
-    acc, done = in_order(
-        acc, live, part_ptr + number * (SPLIT * BN * R), counter_ptr + number, share, SPLIT, BN, R
-    )
+    done = True
+    if WHOLE:
+        acc, done = in_order(
+            acc, live, part_ptr + number * (SPLIT * BN * R), counter_ptr + number, share, SPLIT, BN,
+            R,
+        )  # fmt: skip
     if done:
-        out = matrix * N + rows[:, None]
+        out = share * y_piece + matrix * N + rows[:, None]
         if ADD:
             acc += tl.load(add_ptr + (r * add_row)[None, :] + out, mask=wanted, other=0.0)
         y = y_ptr + (r * y_row)[None, :] + out

@@ -110,9 +110,13 @@ def in_order(
 def product(
     x_ptr, at, live, p0, p1, p2, p3, rows, N, width, first, last,
     KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr, middle=0,
+    HALVES: tl.constexpr = False,
 ):  # fmt: skip
     """(BN, R) float32: rows of one matrix times R activation rows, over blocks first..last - 1.
+
+    With HALVES (R > 1) two of them, over the blocks before `middle` and from there on: the bits of
+    two calls, in one pipeline.
 
     Args:
         at, live: where each activation row begins, and whether it counts: (1, R).
@@ -135,7 +139,12 @@ def product(
         panel = (rows // PANEL) * (PANEL * width) + (rows % PANEL) * lanes
         line = panel[:, None] + lane[None, :]
     acc = nothing(BN, lanes, R)
+    earlier = acc
     for step in tl.range(first, last, num_stages=STAGES):
+        if HALVES:
+            begins = step == middle
+            earlier = tl.where(begins, acc, earlier)
+            acc = tl.where(begins, 0.0, acc)
         b = last - 1 - (step - first) if BACKWARDS else step
         k = b * BK
         if KIND == "F16":
@@ -239,7 +248,9 @@ def product(
                 part = accumulate(nothing(BN, lanes, R), fp4(w, j, FAST), x, R)
                 power = (((exponents >> (8 * j)) & 255) + 14) << 23
                 acc = scaled(part, power.to(tl.float32, bitcast=True), acc)
-    if R == 1:
+    if HALVES:
+        return earlier, acc
+    elif R == 1:
         return tl.sum(acc, 1)[:, None]
     else:
         return acc

@@ -54,5 +54,5 @@ class ExpertTiles(NamedTuple):
 def expert_tiles(up: str, down: str) -> ExpertTiles:
     """The tiles of a mixture of experts of these kinds."""
     return ExpertTiles(
-        Tile(64, 0, 2, 2, 3), Tile(64, 0, 4, 2, 4), Tile(64, 0, 2, 2, 2), Tile(64, 0, 4, 2, 4)
+        Tile(64, 0, 2, 2, 3), Tile(64, 0, 2, 2, 4), Tile(64, 0, 2, 2, 2), Tile(64, 0, 4, 2, 4)
     )

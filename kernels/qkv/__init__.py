@@ -6,6 +6,7 @@ that is not rotated, then the whole row to F16.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +57,7 @@ def qkv(
     ring: np.ndarray,
     origin: Any,
     mode: Mode,
+    beside: Callable[[], None] = lambda: None,
 ) -> None:
     """Project rows to queries and to the key-value row, and store the latter.
 
@@ -65,14 +67,18 @@ def qkv(
         turns: (positions, R) float32: cos and sin of every pair, interleaved.
         rounding: of the stored row.
         qr: (n, Q), written: the normed low-rank activation.
-        q: (n, H * D), written: queries, normed per head and rotated.
+        q: (n, H * D), written: queries, normed per head and rotated; on CUDA as they are projected,
+            since `kernels.attention.attention` norms and rotates them there.
         ring: (S, D); row (position - origin) % S is written. origin: an int; a (1,) int64 tensor
             on CUDA.
+        beside: called when qr is there: on CUDA before the product that makes q of it, so that what
+            takes longer than that begins first.
     """
     if not isinstance(x, np.ndarray):
         _cuda().qkv(
-            x, positions, weights, turns, epsilon, heads, rounding, qr, q, ring, origin, mode
-        )
+            x, positions, weights, turns, epsilon, heads, rounding, qr, q, ring, origin, mode,
+            beside,
+        )  # fmt: skip
         return
     cpu, workspace, kinds = _cpu()
     cpu.qkv(
@@ -80,6 +86,7 @@ def qkv(
         weights.kv_norm, turns, epsilon, heads, kinds[rounding], qr, q, ring, origin,
         workspace(x.shape[0] * weights.kv_norm.size), mode.words,
     )  # fmt: skip
+    beside()
 
 
 def kv_rows(

@@ -43,7 +43,7 @@ def test_attention(
         out = np.zeros((part.stop - part.start, heads * width), np.float32)
         attention(
             q[part], ring, extra, spans[part], selected[part], counts[part], sinks,
-            positions[part], turns, out, mode,
+            positions[part], turns, 1e-6, out, mode,
         )  # fmt: skip
         return [out]
 
@@ -74,7 +74,7 @@ def test_a_dominant_sink_takes_all_the_weight() -> None:
     attention(
         np.ones((1, 64), np.float32), ring, ring[:0], spans, np.zeros((1, 1), np.int32),
         np.full(1, -1, np.int32), np.array([80.0, -80.0], np.float32), np.array([4]),
-        rope_turns(8, ROPE, 10000.0, None) * 0 + 1, out, EXACT,
+        rope_turns(8, ROPE, 10000.0, None) * 0 + 1, 1e-6, out, EXACT,
     )  # fmt: skip
     assert np.abs(out[0, :32]).max() < 1e-20
     assert np.abs(out[0, 32:]).max() > 0.5

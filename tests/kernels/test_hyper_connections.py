@@ -41,7 +41,7 @@ def test_pre_and_post(width: int) -> None:
             flat[part], weights, norm.numpy(), EPS, HC_EPS, ROUNDS, x, post, comb, positions, EXACT
         )
         mixed = flat[part].copy()
-        hc_post(x, post, comb, mixed)
+        hc_post(x, post, comb, HC_EPS, ROUNDS, mixed)
         return [x, post, comb, mixed]
 
     x, post, comb, mixed = run(slice(0, rows))

@@ -14,6 +14,7 @@ def test_without_a_gpu_everything_stays_in_one_line() -> None:
         lanes.ready(x)
         with lanes.aside(x, lanes.ROWS):
             assert lanes.current() == 0
+        lanes.wait(x)
         lanes.join()
 
 
@@ -38,3 +39,20 @@ def test_lanes_begin_where_their_input_was_ready_and_end_at_the_join() -> None:
         assert y.eq(100).all()
         with lanes.aside(x, lanes.SHARED):
             assert lanes.current() == 0  # a join forgets what was ready
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_lane_waits_for_what_another_one_has_made_ready() -> None:
+    x, y = torch.ones(1 << 24, device="cuda"), torch.zeros(1 << 24, device="cuda")
+    copy = torch.zeros(1 << 24, device="cuda")
+    with lanes.open_lanes("cuda"):
+        lanes.ready(x)
+        with lanes.aside(x, lanes.ROWS):
+            for _ in range(100):
+                y.add_(x)
+            lanes.ready(y)
+        with lanes.aside(x, lanes.CHOICE):
+            lanes.wait(y)
+            copy.copy_(y)
+    assert copy.eq(100).all()

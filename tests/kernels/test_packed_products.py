@@ -14,13 +14,16 @@ pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.gpu if CUDA else []
 
 from kernels.packed import (  # noqa: E402
+    WHOLE_FROM,
     Numerics,
     PackedMatrix,
     Workspace,
     experts,
+    experts_pieces,
     gather,
     matmul,
     pack,
+    pieces_of,
 )
 from kernels.packed.random_blocks import random_blocks  # noqa: E402
 from kernels.packed.reference import dequantise  # noqa: E402
@@ -100,6 +103,29 @@ def test_invariant_rows_have_the_bits_that_they_have_alone(kind: str, space: Wor
     assert not space.counters.any()
 
 
+@pytest.mark.parametrize(("up_kind", "down_kind"), [("IQ2_XXS", "Q2_K"), ("Q4_K", "Q8_0")])
+def test_both_shares_of_the_inputs_by_one_program(up_kind: str, down_kind: str) -> None:
+    """So many rows that programs take all inputs have the bits of rows alone."""
+    space = Workspace(DEVICE)
+    size, tile = 768, Tile(64 if CUDA else 512, 0, 2, 2, 2)  # three blocks: the shares differ
+    (up, ups), (down, downs) = made(up_kind, 3, 2 * size, size), made(down_kind, 3, size, size)
+    x, weights = rows(WHOLE_FROM, size), rows(WHOLE_FROM, 2, 5).abs()
+    chosen = torch.tensor([[0, 2], [1, 2]] * (WHOLE_FROM // 2), dtype=torch.int32, device=DEVICE)
+
+    def run(some: slice) -> torch.Tensor:
+        y = empty(len(x[some]), 4, size)
+        experts(
+            x[some], chosen[some], weights[some], up, down, None, None, 2.0, y, space, "invariant",
+            tiles=ExpertTiles(tile, tile, tile, tile),
+        )  # fmt: skip
+        return y
+
+    together = run(slice(0, WHOLE_FROM))
+    for r in (0, 1, WHOLE_FROM - 1):
+        assert torch.equal(together[r : r + 1], run(slice(r, r + 1)))
+    assert error(in_order(together), mixed(x, chosen, weights, ups, downs, None, 2.0)) < 2 * ROUNDED
+
+
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize("inputs", [32, 64, 96, 160, 320])
 def test_odd_shapes(kind: str, inputs: int, space: Workspace) -> None:
@@ -132,6 +158,14 @@ def test_half_rows_give_the_same_bits_and_take_rounded_results(space: Workspace)
     assert torch.equal(y.half(), rounded)
 
 
+def in_order(pieces: torch.Tensor) -> torch.Tensor:
+    """The sum of a row's pieces (n, S, C), one after the other."""
+    total = torch.zeros_like(pieces[:, 0])
+    for piece in pieces.unbind(1):
+        total += piece
+    return total
+
+
 def test_shares_of_the_inputs_are_added_in_order(space: Workspace) -> None:
     w, numbers = made("Q8_0", 1, 16, 1024)
     assert tile_of("Q8_0", 1, 16, 1024).split > 1
@@ -140,6 +174,9 @@ def test_shares_of_the_inputs_are_added_in_order(space: Workspace) -> None:
     for _ in range(2):
         matmul(x, w, y, space, "invariant")
         assert error(y, x.double() @ numbers[0].T) < ROUNDED
+    pieces = empty(2, pieces_of(w, "invariant"), 16)
+    matmul(x, w, pieces, space, "invariant")
+    assert torch.equal(in_order(pieces), y)
 
 
 def mixed(
@@ -186,12 +223,13 @@ def test_experts(up_kind: str, down_kind: str, with_shared: bool, space: Workspa
     expected = mixed(x, chosen, weights, ups, downs, both, 2.0)
 
     def run(some: slice, numerics: Numerics) -> torch.Tensor:
-        y = empty(*x[some].shape)
+        pieces = experts_pieces(2, up, down, with_shared, numerics, TILES)
+        y = empty(len(x[some]), pieces, width)
         experts(
             x[some], chosen[some], weights[some], up, down, *shared, 2.0, y, space, numerics,
             tiles=TILES,
         )  # fmt: skip
-        return y
+        return in_order(y)
 
     both_rows = run(slice(0, 2), "invariant")
     alone = torch.cat([run(slice(0, 1), "invariant"), run(slice(1, 2), "invariant")])
@@ -220,6 +258,11 @@ def test_refusals_name_what_is_wrong(space: Workspace) -> None:
         matmul(rows(33, 64), w, empty(33, 64), space, "batch")
     with pytest.raises(ValueError, match="matrices of 64 x 64"):
         matmul(rows(2, 32), w, empty(2, 64), space, "invariant")
+    up, down = made("Q8_0", 2, 512, 256)[0], made("Q8_0", 2, 256, 256)[0]
+    x, chosen = rows(2, 256), torch.zeros((2, 4), dtype=torch.int32, device=DEVICE)
+    rest = chosen, rows(2, 4), up, down, None, None, 1.0, empty(2, 7, 256), space
+    with pytest.raises(ValueError, match="2 rows of 256 in 8 pieces"):
+        experts(x, *rest, "invariant")
     with pytest.raises(ValueError, match="found 1 of Q2_K"):
         gather(made("Q2_K", 1, 4, 256)[0], torch.zeros(1, dtype=torch.int64), empty(1, 256))
     tiny, wide = Workspace(DEVICE, 8), made("Q8_0", 1, 64, 2048)[0]

@@ -14,13 +14,14 @@ from kernels.attention.reference import attend
 from kernels.attn_out import AttnOut, attn_out
 from kernels.compressor import Compressor, compress_layer
 from kernels.compressor.reference import compress as compressed
-from kernels.hyper_connections import HyperConnection, hc_head, hc_pre, hc_turn
+from kernels.experts import Experts, mix_all
+from kernels.hyper_connections import HyperConnection, hc_head, hc_post, hc_pre, hc_turn
 from kernels.hyper_connections import reference as hc
 from kernels.indexer import Indexer, select_rows
 from kernels.indexer.reference import index_scores, select
 from kernels.mode import EXACT, TILES, Mode
 from kernels.qkv import Qkv, qkv
-from kernels.qkv.reference import kv_rows, queries, rotate
+from kernels.qkv.reference import kv_rows, queries, rms_norm, rotate
 from kernels.rounding.reference import fp4_blocks, hadamard
 from kernels.router import Router, route
 from kernels.top import best_of
@@ -58,9 +59,13 @@ def test_streams_are_collapsed_mixed_and_turned() -> None:
         x, post, comb = poisoned(n, width), poisoned(n, 4), poisoned(n, 16)
         rest = (weights, on_device(norm), EPS, EPS, 20)
         hc_pre(flat, *rest, x, post, comb, places(0, n), EXACT)
-        first = [x.clone(), post.clone(), comb.clone()]
-        hc_turn(on_device(y[part]), flat, *rest, x, post, comb, places(0, n), EXACT)
-        return [*first, flat, x, post, comb]
+        first = x.clone()
+        whole = on_device(y[part])
+        pieces = torch.stack([whole / 4, whole / 2, whole / 4], 1)
+        hc_turn(pieces, flat, *rest, x, post, comb, places(0, n), EXACT)
+        turned = flat.clone()
+        hc_post(whole.clone(), post, comb, EPS, 20, flat)  # what wrote y must run right before
+        return [first, turned, x, flat]
 
     found = run(slice(0, rows))
     x, post, comb = hc.hc_pre(streams, *exact)
@@ -70,8 +75,8 @@ def test_streams_are_collapsed_mixed_and_turned() -> None:
     def normed(row: torch.Tensor) -> torch.Tensor:
         return row * torch.rsqrt(row.square().mean(-1, keepdim=True) + EPS) * norm
 
-    expected = [normed(x), post, comb.flatten(1), turned.flatten(1), normed(after[0]), after[1],
-                after[2].flatten(1)]  # fmt: skip
+    last = hc.hc_post(y, turned, *after[1:])
+    expected = [normed(x), turned.flatten(1), normed(after[0]), last.flatten(1)]
     for i, (wanted, got) in enumerate(zip(expected, found, strict=True)):
         assert_close(str(i), wanted, host(got), 2e-5)
     for i, (alone, got) in enumerate(zip(run(slice(2, 3)), found, strict=True)):
@@ -101,9 +106,9 @@ def test_queries_and_stored_rows(joined: bool) -> None:
         on_device(x), places(6, rows), weights, on_device(turns), EPS, heads, "fp8+f16", qr, q,
         ring, origin, EXACT,
     )  # fmt: skip
-    wanted_qr, wanted_q = queries(x, q_a, q_norm, q_b, turns[6:9], heads, EPS)
+    wanted_qr, _ = queries(x, q_a, q_norm, q_b, turns[6:9], heads, EPS)
     assert_close("qr", wanted_qr, host(qr), EXACT_RATIO)
-    assert_close("q", wanted_q.flatten(1), host(q), EXACT_RATIO)
+    assert_close("q", wanted_qr @ q_b.T, host(q), EXACT_RATIO)  # attention norms and rotates them
     stored = kv_rows(x, kv, kv_norm, turns[6:9], EPS, True)
     assert_close("rows", stored, host(ring[[6, 7, 0]]), 2e-2)  # a last bit may round elsewhere
     same = (host(ring[[6, 7, 0]]) == stored.numpy()).mean()
@@ -175,35 +180,33 @@ def test_attention_over_a_window_and_more(mode: Mode, ratio: float) -> None:
         out = poisoned(n, heads * width)
         attention(
             on_device(q[part]), on_device(ring), on_device(extra), spans, on_device(selected[part]),
-            on_device(counts[part]), on_device(sinks), at, on_device(turns), out, mode,
+            on_device(counts[part]), on_device(sinks), at, on_device(turns), EPS, out, mode,
             reach=(window, 20),
         )  # fmt: skip
         return out
 
     out = run(slice(0, rows))
     expected = []
+    queried = rotate(rms_norm(q.view(rows, heads, width), None, EPS), turns[first : first + rows])
     for r in range(rows):
         position = first + r
         slots = [p % len(ring) for p in range(position - window + 1, position + 1)]
         chosen = selected[r].long() if counts[r] >= 0 else torch.arange((position + 1) // 4)
         keys = torch.cat([ring[slots], extra[chosen]])
-        expected.append(attend(q[r].view(heads, width), keys, sinks, turns[position]).flatten())
+        expected.append(attend(queried[r], keys, sinks, turns[position]).flatten())
     assert_close("out", torch.stack(expected), host(out), ratio)
     for r in range(rows):
         assert torch.equal(run(slice(r, r + 1))[0], out[r])
 
 
-@pytest.mark.parametrize(
-    ("rounded", "few", "many"),
-    [(True, 4096, 8192), (False, 4096, 8192), (True, 16, 32), (False, 16, 8)],
-)
+@pytest.mark.parametrize("part", [4096, 16])  # fewer than rows: in parts
+@pytest.mark.parametrize("rounded", [False, True])
 def test_indexer_selects_the_best_rows(
-    rounded: bool, few: int, many: int, monkeypatch: pytest.MonkeyPatch
+    rounded: bool, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels.indexer.triton_kernel.FEW", few)  # fewer than rows: in parts
-    monkeypatch.setattr("kernels.indexer.triton_kernel.MANY", many)
-    dim, rank, heads, width, rope, k, capacity = 16, 16, 3, 64, 32, 4, 70
-    x, qr = normal(0, 3, dim), normal(1, 3, rank)
+    monkeypatch.setattr("kernels.indexer.triton_kernel.PART", part)
+    dim, rank, heads, width, rope, k, capacity = 16, 512, 3, 64, 32, 4, 70
+    x, qr = normal(0, 3, dim), normal(1, 3, rank) / 8
     q_b, proj = normal(2, heads * width, rank), normal(3, heads, dim)
     rows = hadamard(normal(4, capacity, width))
     rows = fp4_blocks(rows) if rounded else rows
@@ -235,7 +238,7 @@ def test_indexer_selects_the_best_rows(
 
 @pytest.mark.parametrize("few", [4096, 8])
 def test_equal_scores_take_the_lower_rows(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.indexer.triton_kernel.FEW", few)
+    monkeypatch.setattr("kernels.indexer.triton_kernel.PART", few)
     rows = torch.ones(40, 32)
     selected, counts = poisoned(1, 3, dtype=torch.int32), poisoned(1, dtype=torch.int32)
     gaps = poisoned(1)
@@ -256,6 +259,7 @@ def test_router_scores_table_and_pins() -> None:
     none = torch.full((rows, k), -1, dtype=torch.int32)
     pinned = none.clone()
     pinned[1] = torch.tensor([2, 5, 7], dtype=torch.int32)
+    pinned[3] = torch.tensor([4, 4, 9], dtype=torch.int32)  # one expert twice
     ids = torch.tensor([0, 1, 1, 0])
     scores = torch.nn.functional.softplus(x @ gate.T).sqrt()
 
@@ -281,10 +285,47 @@ def test_router_scores_table_and_pins() -> None:
         expected = top.values[:, k - 1] - top.values[:, k]
         hidden = torch.full_like(expected, float("inf"))
         assert torch.allclose(gaps, expected if weights is choosing else hidden, atol=1e-5)
-    experts, _, gaps = run(choosing, pinned)
+    experts, factors, gaps = run(choosing, pinned)
     assert experts[1].tolist() == [2, 5, 7]
+    assert experts[3].tolist() == [4, 4, 9]
+    assert factors[3, 0] == factors[3, 1]
+    assert float(factors[3].sum()) == pytest.approx(1.5)
     assert torch.isinf(gaps[1])
     assert not torch.isinf(gaps[0])
+
+
+def test_routed_and_shared_experts_in_one_numerics_and_in_two() -> None:
+    rows, dim, hidden, k, clamp = 2, 32, 32, 2, 1.5
+    x, full = normal(0, rows, dim), torch.ones(rows, 1)
+    chosen = torch.tensor([[0, 2], [1, 2]], dtype=torch.int32)
+    weights, one = normal(1, rows, k).abs(), torch.zeros(rows, 1, dtype=torch.int32)
+    ups, downs = normal(2, 3, 2 * hidden, dim) / 6, normal(3, 3, dim, hidden) / 6
+    shared_up, shared_down = normal(4, 2 * hidden, dim) / 6, normal(5, dim, hidden) / 6
+
+    def expert(row: torch.Tensor, both: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+        gate, up = (both @ row).chunk(2)
+        gate, up = gate.clamp(max=clamp), up.clamp(-clamp, clamp)
+        return down @ (torch.nn.functional.silu(gate) * up)
+
+    wanted = torch.stack([expert(row, shared_up, shared_down) for row in x])
+    for r, row in enumerate(x):
+        for e, factor in zip(chosen[r].tolist(), weights[r], strict=True):
+            wanted[r] += factor * expert(row, ups[e], downs[e])
+
+    def run(mode: Mode, shared_mode: Mode) -> torch.Tensor:
+        pieces = mix_all(
+            on_device(x), on_device(chosen), on_device(weights),
+            Experts(packed(ups), packed(downs)), Experts(packed(shared_up), packed(shared_down)),
+            on_device(one), on_device(full), clamp, poisoned(0), places(0, rows), mode, shared_mode,
+        )  # fmt: skip
+        assert pieces.dim() == 3
+        return pieces.sum(1).cpu()
+
+    assert_close("exact", wanted, run(EXACT, EXACT).numpy(), EXACT_RATIO)
+    assert_close("tiles", wanted, run(TILES, TILES).numpy(), 2e-3)
+    assert_close("both", wanted, run(TILES, EXACT).numpy(), 2e-3)
+    noisy = run(EXACT, Mode(ulps=1 << 16, salt=3)) - run(EXACT, EXACT)
+    assert 0 < float(noisy.abs().max()) < 0.1 * float(wanted.abs().max())
 
 
 def test_best_tokens_without_the_excluded_ones() -> None:
@@ -300,12 +341,11 @@ def test_best_tokens_without_the_excluded_ones() -> None:
 def test_faults_are_those_of_the_formula() -> None:
     o, a, b = normal(0, 2, 64), normal(1, 2, 8, 32), normal(2, 24, 16)
     weights = AttnOut(packed(a), packed(b))
-    exact, noisy, other = (poisoned(2, 24) for _ in range(3))
-    at = places(5, 2)
-    attn_out(on_device(o), weights, exact, at, EXACT)
-    ulps = 1 << 16
-    attn_out(on_device(o), weights, noisy, at, Mode(ulps=ulps, salt=3))
-    attn_out(on_device(o), weights, other, at, Mode(ulps=ulps, salt=4))
+    at, ulps, room = places(5, 2), 1 << 16, poisoned(0)
+    exact, noisy, other = (
+        attn_out(on_device(o), weights, room, at, mode).sum(1)
+        for mode in (EXACT, Mode(ulps=ulps, salt=3), Mode(ulps=ulps, salt=4))
+    )
     ulp = torch.exp2(torch.floor(torch.log2(exact.abs())) - 23)
     units = ((noisy - exact) / ulp / ulps).cpu()
     assert units.abs().max() <= 1.001
