@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from ds4tui import ab_text, options, report
+from ds4tui import ab_text, interrupts, options, report
 from ds4tui.output import Progress, check_outputs, write_output
 from ds4tui.recorded import read_recorded
 from ds4tui.report_markdown import markdown
@@ -98,16 +98,18 @@ def ab(args: Namespace) -> int:
     documents: list[report.Document] = []
     arms: dict[str, list[ArmRun]] = {}
     try:
-        engine = load_engine(asked.files, _shown(progress))
-        for index, entry in enumerate(asked.prompts):
-            runs = list(_repeats(engine, asked, index, entry, trace, progress))
-            documents.append(report.ab_document(runs))
-            for name, run in arm_runs(documents[-1], runs):
-                arms.setdefault(name, []).append(run)
-            progress.clear()
-            if index:
-                console.print()
-            ab_text.print_document(console, documents[-1])
+        with interrupts.ending_at_once(trace.close if trace is not None else None):
+            engine = load_engine(asked.files, _shown(progress))
+        with interrupts.raised():
+            for index, entry in enumerate(asked.prompts):
+                runs = list(_repeats(engine, asked, index, entry, trace, progress))
+                documents.append(report.ab_document(runs))
+                for name, run in arm_runs(documents[-1], runs):
+                    arms.setdefault(name, []).append(run)
+                progress.clear()
+                if index:
+                    console.print()
+                ab_text.print_document(console, documents[-1])
     finally:
         progress.clear()
         if trace is not None:

@@ -153,12 +153,17 @@ def divergence(arm: Document) -> list[str]:
     return lines
 
 
+NOTHING_DECODED = "the prefill that all arms share chose the only one, no arm decoded anything"
+
+
 def identical(arm: Document) -> str:
     """What the equal ids of an arm prove."""
     smallest = arm["compared_margin"]
     gap = (
         f"smallest top-2 gap {small(smallest['logits'])} at {smallest['index']}" if smallest else ""
     )
+    if arm["kind"] == "dspark" and not arm["cycles"]:
+        return f"{visible(arm['name'])}: identical ids; {NOTHING_DECODED}"
     cycles = f"after all {arm['cycles']} cycles" if arm["kind"] == "dspark" else "throughout"
     kinds = {
         "state-equal": f"the state was equal {cycles}; {gap}",

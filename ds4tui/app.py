@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, cast
 
 from textual.actions import parse
@@ -15,13 +15,13 @@ from textual.filter import LineFilter
 from textual.types import AnimationLevel
 
 from ds4tui.ascii_lines import AsciiLines
-from ds4tui.commands import KeyCommands
+from ds4tui.commands import KeyCommands, Palette
 from ds4tui.config import UiConfig
 from ds4tui.controller import NO_CHOICES, Changes, Controller
-from ds4tui.exports import report_of, why_no_report, write_export, write_run
+from ds4tui.exports import report_of, shown_path, why_no_report, write_export, write_run
 from ds4tui.hangup import HUNG_UP, LOOK_SECONDS, TERMINATED, on_signal, terminal_is_gone
 from ds4tui.keys import KeyTable
-from ds4tui.link import EngineLink, ReplayLink
+from ds4tui.link import EngineLink, TraceLink
 from ds4tui.marks import choose
 from ds4tui.options import Rendering, RunOptions
 from ds4tui.pacing import Pacing
@@ -43,11 +43,10 @@ from ds4tui.themes import THEMES, next_theme
 from ds4tui.trace_store import TraceStore, traces_folder
 from ds4tui.widgets.token_stream import TokenStream
 from engine.errors import Ds4Error
-from engine.events import RunStarted
 from engine.process import EngineProcess
 from engine.settings import Prompt
-from engine.text import one_line, visible
-from engine.trace import TraceWriter, is_after_loading, read_trace
+from engine.text import visible
+from engine.trace import TraceWriter
 
 INSTRUMENTS: tuple[type[Instrument], ...] = (
     Playground,
@@ -71,6 +70,9 @@ class Ds4App(RunActions):
         model_name: what row 2 calls the model; "" takes it from the files.
         store: keeps the last runs on disk; None keeps none.
         rendering: of the prompts of a set that is opened.
+
+    `problem` is what closed the interface, to be told in its place.
+
     Raises:
         Ds4Error: when the configuration binds a key to an action that there is not.
     """
@@ -115,6 +117,7 @@ class Ds4App(RunActions):
             self.register_theme(theme)
         self.theme = self.config.theme
         self.animation_level = cast(AnimationLevel, self.config.animation)
+        self.problem: Ds4Error | None = None
         self.instruments = {kind.KEY: kind(controller) for kind in INSTRUMENTS}
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -176,7 +179,12 @@ class Ds4App(RunActions):
 
     def _drain(self) -> Changes:
         """Take over what the engine sent, and store the runs that ended with it."""
-        changes = self.controller.drain()
+        try:
+            changes = self.controller.drain()
+        except Ds4Error as problem:  # the trace to be replayed is damaged
+            self.problem = problem
+            self.exit()
+            return Changes()
         ended = self.controller.take_ended()
         if self.controller.player is None:
             for record in ended:
@@ -245,7 +253,7 @@ class Ds4App(RunActions):
         text = visible(text)
         self.copy_to_clipboard(text)
         try:
-            where = f"also in {write_export(name, text)}"
+            where = f"file {shown_path(write_export(name, text))}"
         except OSError as error:
             where = f"no file was written: {error.strerror}"
         self.notify(f"copied {what}, {len(text)} characters; {where}", markup=False)
@@ -261,7 +269,7 @@ class Ds4App(RunActions):
             self.notify(f"nothing exported: {reason}", severity="error", markup=False)
             return
         files = ", ".join(path.name for path in paths)
-        self.notify(visible(f"exported {files} to {paths[0].parent}"), markup=False)
+        self.notify(f"exported {files} to {shown_path(paths[0].parent)}", markup=False)
 
     def report_run(self, record: RunRecord | None) -> None:
         """Copy the report of a run, and write it to a file."""
@@ -299,6 +307,11 @@ class Ds4App(RunActions):
         self.theme = next_theme(self.theme)
         self.show(Changes(state=True))
 
+    def action_command_palette(self) -> None:
+        """Everything by its name."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
     def action_help(self) -> None:
         """Keys, marks and words."""
         marks = self.marks
@@ -324,22 +337,12 @@ def controller_for(options: RunOptions, trace: TraceWriter | None = None) -> Con
     Args:
         trace: takes every event.
     Raises:
-        Ds4Error: when the trace to be replayed cannot be read or holds no run.
+        Ds4Error: when the trace to be replayed is missing or none.
     """
     if options.replay is not None:
-        events = read_trace(options.replay)
-        if not any(map(is_after_loading, events)):
-            raise Ds4Error(
-                "Empty trace",
-                f"{one_line(options.replay)} holds no run: it ends before one began.",
-            )
-        gc.freeze()  # they stay: the collector need not walk over a million of them
-        prompts = [event.prompt for event in events if isinstance(event, RunStarted)]
-        return Controller(
-            lambda: ReplayLink(events, time.monotonic),
-            prompt=Prompt(prompts[0] if prompts else "trace"),
-            choices=NO_CHOICES,
-        )
+        link = TraceLink(options.replay, time.monotonic)
+        name = Path(options.replay).name
+        return Controller(lambda: link, prompt=Prompt(name), choices=NO_CHOICES)
     files = options.files
 
     def connect() -> EngineLink:
@@ -359,7 +362,7 @@ def run_app(options: RunOptions) -> int:
     """Run the interface until it is quit; returns the exit code.
 
     Raises:
-        Ds4Error: before anything is drawn.
+        Ds4Error: before anything is drawn, or after the interface has closed because of it.
     """
     name = "embedded" if options.embedded else ""
     store = TraceStore(traces_folder())
@@ -371,5 +374,7 @@ def run_app(options: RunOptions) -> int:
     finally:
         if trace is not None:
             trace.close()
+    if app.problem is not None:
+        raise app.problem
     found = app.return_value if isinstance(app.return_value, int) else 0
     return found or app.return_code or 0

@@ -123,13 +123,16 @@ def bench_document(
                 position,
                 [cost for cost in found if cost.position == position],
                 decode_floor(file, config, position),
+                request.commit if files.mtp else None,
             )
             for position in dict.fromkeys(request.positions)
         ],
     }
 
 
-def _depth(position: int, costs: Sequence[CostMeasured], floor: Floor) -> Document:
+def _depth(
+    position: int, costs: Sequence[CostMeasured], floor: Floor, commit: Policy | None
+) -> Document:
     """Everything measured at one position."""
     by = {(cost.kind, cost.rows): cost for cost in costs}
     decode = by["decode", 1]
@@ -153,7 +156,7 @@ def _depth(position: int, costs: Sequence[CostMeasured], floor: Floor) -> Docume
             }
             for cost in by.values()
         ],
-        "break_even": _break_even(by),
+        "break_even": _break_even(by, commit),
         "floor": {
             **asdict(floor),
             "bytes_per_token": floor.total,
@@ -181,13 +184,22 @@ def _times(cost: CostMeasured) -> Document:
     }
 
 
-def _break_even(by: dict[Any, CostMeasured]) -> list[Document]:
-    """Per number of proposed drafts, the mean depth from which on a cycle beats decoding."""
+NEVER_PAYS = ("replay", "strict")
+"""Policies whose cycles cost more than decoding their tokens, at every depth."""
+
+
+def _break_even(by: dict[Any, CostMeasured], commit: Policy | None) -> list[Document]:
+    """Per number of proposed drafts, the mean depth from which on a cycle beats decoding.
+
+    With `direct` that of cycles whose drafts are all accepted: the others decode their tokens too.
+    """
+    if commit in NEVER_PAYS:
+        return []
     block = max((rows for kind, rows in by if kind == "draft"), default=0)
-    commit = next((cost for (kind, _), cost in by.items() if kind == "commit"), None)
+    settled = [cost for (kind, _), cost in by.items() if kind == "commit"]
     found = []
     for n in range(1, block + 1):
-        cycle = [by["draft", block], by["verify", n + 1], *([commit] if commit else [])]
+        cycle = [by["draft", block], by["verify", n + 1], *settled]
         entry = {"proposed": n, "depth": 0.0, "best": 0.0}
         entry["depth"] = sum(cost.median_ns for cost in cycle) / by["decode", 1].median_ns
         entry["best"] = sum(cost.best_ns for cost in cycle) / by["decode", 1].best_ns
@@ -207,10 +219,10 @@ def print_document(console: Console, document: Document) -> None:
     )
     for depth in document["depths"]:
         console.print()
-        _print_depth(console, depth)
+        _print_depth(console, depth, settings["commit"])
 
 
-def _print_depth(console: Console, depth: Document) -> None:
+def _print_depth(console: Console, depth: Document, commit: Policy | None) -> None:
     table = Table(title=f"after {depth['position']} tokens", title_justify="left")
     table.add_column("step")
     for name in ("median ms", "quartiles", "best", "in decodes", "best"):
@@ -222,10 +234,8 @@ def _print_depth(console: Console, depth: Document) -> None:
         table.add_row(_name(step), *_cells(step), *ratios)
     console.print(table)
     console.print(f"prefill {prefill['tokens_per_s']:.0f} tokens/s")
-    if depth["break_even"]:
-        for name, of in (("depth", "medians"), ("best", "best times")):
-            pays = ", ".join(f"{at['proposed']}: {at[name]:.2f}" for at in depth["break_even"])
-            console.print(f"break-even depth by drafts proposed, of {of}: {pays}", soft_wrap=True)
+    for line in _what_pays(depth, commit):
+        console.print(line, soft_wrap=True)
     console.print(
         f"floor: a decode reads {floor['bytes_per_token'] / 1e6:.2f} MB "
         f"({floor['weights'] / 1e6:.2f} of weights, {floor['rows'] / 1e6:.2f} of rows), "
@@ -234,6 +244,29 @@ def _print_depth(console: Console, depth: Document) -> None:
         f"{floor['decode_over_floor']:.2f} times that",
         soft_wrap=True,
     )
+
+
+def _what_pays(depth: Document, commit: Policy | None) -> list[str]:
+    """From which depth on drafting beats decoding, or why no depth does."""
+    if commit == "strict":
+        (carry,) = (step["in_decodes"] for step in depth["steps"] if step["kind"] == "carry")
+        return [
+            "break-even depth: none, strict drafts nothing; a token costs "
+            f"{1 + carry:.2f} decodes, {carry:.2f} of them to carry the drafter"
+        ]
+    if commit == "replay":
+        return ["break-even depth: none, replay decodes every token again after its verify"]
+    lines = []
+    for name, of in (("depth", "medians"), ("best", "best times")):
+        pays = ", ".join(f"{at['proposed']}: {at[name]:.2f}" for at in depth["break_even"])
+        if pays:
+            lines.append(f"break-even depth by drafts proposed, of {of}: {pays}")
+    if lines and commit == "direct":
+        lines.append(
+            "  of cycles whose drafts are all accepted: direct decodes the tokens of the others "
+            "again, which never pay"
+        )
+    return lines
 
 
 def _cells(times: Document) -> tuple[str, str, str]:

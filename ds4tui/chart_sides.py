@@ -74,10 +74,11 @@ def depth_sides(
     sides.append(_table("table", "cycles by proposed and accepted", found))
     if over is not None and over[0] > 1:
         prompts, summed = over[0], depths(over[1], prefilled=over[0])
-        title = (f"depth over {prompts} prompts", depth.mean_of(summed))
+        title = (f"depth, session: {prompts} prompts", depth.mean_of(summed))
         narrow = (f"depth, {prompts} prompts", depth.mean_of(summed))
         sides.append(_histogram("prompts", title, narrow, summed))
-        sides.append(_table("prompts table", f"proposed, accepted: {prompts} prompts", summed))
+        title_of_table = f"proposed, accepted: {prompts} prompts"
+        sides.append(_table("prompts table", title_of_table, summed, OVER_SESSION))
     return sides
 
 
@@ -91,9 +92,13 @@ def _histogram(name: str, wide: Title, narrow: Title, found: Depths | None) -> S
     return Side(name, wide, narrow, found, box, strip)
 
 
-def _table(name: str, title: str, found: Depths | None) -> Side:
+OVER_SESSION = "session's prompts, each as it last ran whole"
+"""What is counted over several prompts; the tables of screen 4 count the runs of one set."""
+
+
+def _table(name: str, title: str, found: Depths | None, note: str = "") -> Side:
     def box(width: int, height: int, marks: Marks) -> list[Row]:
-        return depth.table(found, width, height) if found else []
+        return depth.table(found, width, height, note) if found else []
 
     titles = (title, depth.mean_of(found))
     return Side(name, titles, titles, found, box, None)

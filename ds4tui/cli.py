@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ds4tui import __version__, options
+from ds4tui import __version__, interrupts, options
 from engine.errors import Ds4Error
 from engine.text import visible
 
@@ -100,7 +100,7 @@ def _add_run_options(
     add("--think", action="store_true", help="let the model think first")
     add("--control-tokens", action="store_true", help="control tokens in the prompt's text act")
     add = parser.add_argument_group("decode").add_argument
-    add("-n", "--max-tokens", metavar="N", help="most tokens (default 400)")
+    add("-n", "--max-tokens", metavar="N", help="most tokens, 1 or more (default 400)")
     add("--ignore-eos", action="store_true", help="never choose the end token, in any arm")
     add("--temp", dest="temperature", metavar="0", help="only 0: decoding is greedy")
     add("--numerics", metavar="split|invariant", help="pairing of kernels (default split, as ds4)")
@@ -207,7 +207,8 @@ def _interface(found: options.RunOptions) -> int:
         )
     from ds4tui.app import run_app  # brings in Textual
 
-    return run_app(found)
+    with interrupts.raised():
+        return run_app(found)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -284,14 +285,15 @@ def _export(argv: Sequence[str]) -> int:
     target, drafters, _ = options.model_files(args.model, args.mtp)
     progress = Progress()
     try:
-        written = export_pair(
-            open_gguf(target),
-            open_gguf(drafters[0]) if drafters else None,
-            Path(args.out),
-            form="f32" if args.f32 else "quantised",
-            overwrite=args.overwrite,
-            progress=lambda name, done, total: progress.show(f"{name} {done}/{total}"),
-        )
+        with interrupts.raised():
+            written = export_pair(
+                open_gguf(target),
+                open_gguf(drafters[0]) if drafters else None,
+                Path(args.out),
+                form="f32" if args.f32 else "quantised",
+                overwrite=args.overwrite,
+                progress=lambda name, done, total: progress.show(f"{name} {done}/{total}"),
+            )
     finally:
         progress.clear()
     for file in written:
@@ -331,7 +333,11 @@ _MAIN: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; a user's mistake is one sentence on standard error and exit code 2."""
+    """Run a command; a user's mistake is one sentence on standard error and exit code 2.
+
+    Raises:
+        KeyboardInterrupt: on ctrl+c; `ds4tui.__main__` answers it.
+    """
     if sys.stderr is None:  # closed before the start; what is said there is for nobody
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -361,9 +367,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         what = f"{error.filename} cannot be used" if error.filename else "Output cannot be written"
         print(visible(f"ds4tui: {what}: {error.strerror or error}."), file=sys.stderr)
-    except KeyboardInterrupt:
-        print("ds4tui: interrupted", file=sys.stderr)
-        return 130
     except Exception:  # a bug of ours; Python's own exit code would say that an arm diverged
         traceback.print_exc()
     return 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 if TYPE_CHECKING:
     from ds4tui.app import Ds4App
@@ -59,6 +59,16 @@ COMMANDS = (
     ("quit", "app: Quit"),
 )
 """(binding id, palette entry); a screen's own keys are added with their descriptions."""
+
+
+class Palette(CommandPalette):
+    """Textual's palette, in which no key acts on a list that has no room to be laid out."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Textual 8.2.8 fails on a page of such a list."""
+        if action == "command_list" and not self.query_one(CommandList).size.area:
+            return False
+        return super().check_action(action, parameters)
 
 
 class KeyCommands(Provider):

@@ -18,7 +18,7 @@ from ds4tui.intake import Intake
 from ds4tui.knobs_now import NO_CHOICES as NO_CHOICES
 from ds4tui.knobs_now import Choices as Choices
 from ds4tui.knobs_now import knobs_of, next_confidence
-from ds4tui.link import EngineLink, ReplayLink
+from ds4tui.link import EngineLink, ReplayLink, TraceLink
 from ds4tui.options import PromptEntry
 from ds4tui.playback import Playback
 from ds4tui.run_state import RunState
@@ -102,6 +102,14 @@ class Controller(Intake):
             return self.ready.block_size
         record = self.record
         return record.started.block_size if record and record.started else 0
+
+    @property
+    def loads(self) -> str:
+        """What is going on before there is an engine, or before a trace plays."""
+        what = (
+            "trace is being read" if isinstance(self._link, TraceLink) else "model is being loaded"
+        )
+        return f"the {what}"
 
     @property
     def default_confidence(self) -> float | None:

@@ -5,6 +5,7 @@ Owns the folder, the names and what each file of a run holds. Knows no widgets.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -24,6 +25,13 @@ from engine.trace import trace_text
 def exports_folder() -> Path:
     """Where copies and exports go."""
     return platformdirs.user_data_path("ds4tui") / "exports"
+
+
+def shown_path(path: Path) -> str:
+    """A path for a notice: of the user's own folder only `~`, and fit to be drawn."""
+    with contextlib.suppress(ValueError, RuntimeError):  # elsewhere; a user without a folder
+        path = Path("~") / path.relative_to(Path.home())
+    return visible(str(path))
 
 
 def write_export(name: str, text: str, folder: Path | None = None) -> Path:

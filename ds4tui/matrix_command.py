@@ -11,7 +11,7 @@ from typing import cast
 
 from rich.console import Console
 
-from ds4tui import matrix_report, matrix_text, options
+from ds4tui import interrupts, matrix_report, matrix_text, options
 from ds4tui.output import Progress, check_outputs, write_output
 from ds4tui.report import Document
 from engine.errors import Ds4Error
@@ -125,8 +125,10 @@ def matrix(args: Namespace) -> int:
     found = matrix_report.MatrixReport()
     began = (time.monotonic(), time.process_time())
     try:
-        engine = load_engine(asked.files, lambda event: _show_loading(progress, event))
-        _run(engine, asked, found, trace, progress)
+        with interrupts.ending_at_once(trace.close if trace is not None else None):
+            engine = load_engine(asked.files, lambda event: _show_loading(progress, event))
+        with interrupts.raised():
+            _run(engine, asked, found, trace, progress)
     finally:
         progress.clear()
         if trace is not None:

@@ -55,6 +55,8 @@ def _counted(found: Document) -> str:
 
 
 def _state(cell: Document) -> str:
+    if not cell["cycles"]:
+        return "nothing decoded"
     if cell["state_equal"]:
         return f"equal after all {cell['cycles']} cycles"
     return "differs" if cell["state_equal"] is False else f"compared {cell['compared']} times"
@@ -156,7 +158,8 @@ def heading(document: Document) -> str:
     parts = [f"at most {settings['max_tokens']} tokens"]
     parts += ["EOS ignored"] if settings["ignore_eos"] else []
     parts += [f"{name} {settings[name]}" for name in ("no_repeat", "perturb") if settings[name]]
-    parts += [f"{len(document['prompts'])} prompts"]
+    prompts = len(document["prompts"])
+    parts += ["1 prompt" if prompts == 1 else f"{prompts} prompts"]
     cpu = document["cpu_s"]
     on_cpu = "" if cpu is None else f", {cpu:.0f} s of them on a CPU"
     parts += [f"{document['wall_s']:.0f} s{on_cpu}"]

@@ -36,6 +36,8 @@ def notes(
         plan: what `R` would run; None = nothing can.
         keys: the key of an action by its id.
     """
+    if not controller.choices.numerics and controller.state is RunState.LOADING:
+        return [f"{controller.loads.capitalize()}."]
     if not controller.choices.numerics:
         return [f"This trace holds no {kind}."]
     if plan is None:
@@ -47,7 +49,8 @@ def notes(
     ]
     about = suite_requests.seconds_for(controller, plan)
     if controller.state is RunState.LOADING:
-        said.append("The model is being loaded; what is started now runs when it is there.")
+        loads = controller.loads.capitalize()
+        said.append(f"{loads}; what is started now runs when it is there.")
     elif about is None:
         said.append("How long that takes is known after the first run of a prompt.")
     else:

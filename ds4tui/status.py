@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 from ds4tui.controller import Controller
+from ds4tui.link import READING_TRACE
 from ds4tui.matrix_view import progress_of
 from ds4tui.paint.bars import Shown
 from ds4tui.paint.panes import LOAD_STEPS, LoadStep
@@ -47,7 +48,10 @@ def state_text(controller: Controller) -> str:
             done, total = progress.done, progress.total
         word = "PAUSED" if controller.state is RunState.PAUSED else "RUNNING"
         return f"{word} {done}/{total}"
+    trace = controller.steps.get(READING_TRACE)
     match controller.state:
+        case RunState.LOADING if trace is not None:
+            return f"READ {100 * trace.done // max(1, trace.total)}%"
         case RunState.LOADING:
             begun = len([s for s in controller.steps.values() if s.stage != "prefill"])
             return f"LOADING {begun}/{LOAD_STEPS}" if begun else "LOADING"
@@ -92,9 +96,15 @@ def prompt_text(controller: Controller) -> str:
     return f"(after {started.cached} ids) {text}" if started and started.cached else text
 
 
+NO_SETTINGS = Shown(("", None), ("", None), (None, None), (None, None), 0, words=" ")
+"""Of a trace that has not told of a run yet."""
+
+
 def shown_settings(controller: Controller, model: str) -> Shown:
     """Settings of the run shown, and what was turned since."""
     record, wanted = controller.record, controller.wanted
+    if record is None and READING_TRACE in controller.steps:
+        return NO_SETTINGS
     settings = controller.settings
     now = controller.now
     numerics = record.plain.info.numerics if record and record.plain else settings.numerics

@@ -45,6 +45,7 @@ def verdict_line(
     failure: RunFailed | None = None,
     keys: Mapping[str, str] | None = None,
     has_prompt: bool = True,
+    loads: str = "the model is being loaded",
 ) -> VerdictLine:
     """What is known about a run.
 
@@ -53,6 +54,7 @@ def verdict_line(
         failure: what ended the engine or kept the last run from starting.
         keys: the key of an action by its id, for the hints in the line.
         has_prompt: there is a prompt that could be run.
+        loads: what is going on while the state is `LOADING`.
     """
     key = {"run": "r", "prompt": "i", "next_prompt": "]", "confidence_down": "C"}
     key |= dict(keys or {})
@@ -60,7 +62,7 @@ def verdict_line(
     if failed is not None:
         return _failed(failed, record, key)
     if record is None or record.started is None:
-        return _before(state, key, has_prompt)
+        return _before(state, key, has_prompt, loads)
     dspark = record.dspark
     if dspark is None:
         return _plain_only(record)
@@ -76,9 +78,9 @@ def verdict_line(
     return _so_far(record)
 
 
-def _before(state: RunState, key: Mapping[str, str], has_prompt: bool) -> VerdictLine:
+def _before(state: RunState, key: Mapping[str, str], has_prompt: bool, loads: str) -> VerdictLine:
     if state is RunState.LOADING:
-        return VerdictLine("idle", "· no run yet", ("the model is being loaded",))
+        return VerdictLine("idle", "· no run yet", (loads,))
     if state is RunState.PREFILL:
         return VerdictLine("idle", "· no tokens yet", ("the prompt is being evaluated",))
     if not has_prompt:
@@ -132,14 +134,17 @@ def _so_far(record: RunRecord) -> VerdictLine:
 
 
 def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
-    ids = f"{len(dspark.ids)} ids"
+    ids = f"{len(dspark.ids)} ids" if len(dspark.ids) != 1 else "1 id"
     if dspark.finished and dspark.finished.reason in CUT_SHORT:
         ids += ", stopped"
+    bodies: tuple[str, ...]
     if dspark.mixed:
         return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(record, dspark)}",))
+    if dspark.info.kind == "dspark" and not dspark.cycles:
+        bodies = (f"{ids}, of the prefill that all arms share: nothing was decoded", ids)
+        return VerdictLine("same", "= IDENTICAL", bodies)
     gap = record.plain.smallest_gap[0] if record.plain and record.plain.smallest_gap else None
     kind = identical_kind(dspark.finished.state_equal if dspark.finished else None, gap)
-    bodies: tuple[str, ...]
     if dspark.info.commit == "strict" and kind != "state-differs":
         equal = f", state equal after all {len(dspark.cycles)} cycles"
         whole = equal if kind == "state-equal" else ""

@@ -17,6 +17,7 @@ from engine.errors import Ds4Error
 from engine.paths import NUMERICS, OP_CLASSES, POLICIES, Numerics, Perturb, Policy
 
 DEFAULT_MAX_TOKENS = 400
+MOST_TOKENS = 2**31 - 1
 NEAR_TIE_ULPS = 32.0
 """Largest margin still called a near-tie: with FP8 rows flips at up to 12 ulps were seen."""
 MAX_PERTURB_ULPS = 2**20
@@ -131,8 +132,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse values out of range and options that contradict each other."""
-        if self.max_tokens < 0:
-            raise _refused("-n", f"is {self.max_tokens}", "0 or more tokens")
+        if not 1 <= self.max_tokens <= MOST_TOKENS:  # none would compare nothing, as identical
+            raise _refused("-n", f"is {self.max_tokens}", f"1 to {MOST_TOKENS} tokens")
         if self.no_repeat is not None and self.no_repeat < 0:
             raise _refused("--no-repeat", f"is {self.no_repeat}", "0 (off) or more")
         if self.digest_every is not None and self.digest_every < 0:
@@ -321,7 +322,10 @@ def _value(name: str, text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     try:
-        number = float(text)
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
     except ValueError:
         return text
-    return int(number) if number.is_integer() else number

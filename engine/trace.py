@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, BinaryIO
 
 from engine import events as ev
 from engine.errors import Ds4Error
@@ -29,6 +29,8 @@ HEAD = json.dumps({"schema": SCHEMA})
 
 LARGEST = 2**63
 """Whole numbers of an event have 64 bits with their sign."""
+LINES_A_STEP = 256
+"""Lines that are read before the progress is told again."""
 MOST_IDS = 2**32
 """Ids are hashed as u32."""
 
@@ -113,7 +115,9 @@ def line_of(event: ev.Event) -> str:
 
 
 def _unusable(path: str, what: str, error: OSError) -> Ds4Error:
-    return Ds4Error("Trace file", f"{path} cannot be {what}: {error.strerror or error}.")
+    return Ds4Error(
+        "Trace file", f"{path or 'An empty name'} cannot be {what}: {error.strerror or error}."
+    )
 
 
 def encode(event: ev.Event) -> dict[str, Any]:
@@ -195,21 +199,46 @@ def _checked(kind: type, value: Any) -> Any:
     return value
 
 
-def read_trace(path: str) -> list[ev.Event]:
+def check_trace(path: str) -> None:
+    """Look at the first line only.
+
+    Raises:
+        Ds4Error: when the file is missing, no trace or of another version.
+    """
+    try:
+        with open(path, "rb") as file:
+            _check_head(path, file.readline())
+    except OSError as error:
+        raise _unusable(path, "read", error) from error
+
+
+def read_trace(path: str, progress: Callable[[int, int], object] | None = None) -> list[ev.Event]:
     """All events of a trace; a last line that was cut off is left out.
 
+    Args:
+        progress: called with (bytes read, bytes in all) now and then.
     Raises:
         Ds4Error: when the file is missing, no trace, of another version or damaged.
     """
     try:
-        with open(path, "rb") as file:
-            lines = file.read().split(b"\n")
+        with open(path, "rb") as file, _without_collector():
+            _check_head(path, file.readline())
+            return list(_events(path, _whole_lines(file, progress)))
     except OSError as error:
         raise _unusable(path, "read", error) from error
-    _check_head(path, lines[0])
-    # What follows the last line feed was being written when the writer ended.
-    with _without_collector():
-        return list(_events(path, lines[1:-1]))
+
+
+def _whole_lines(file: BinaryIO, progress: Callable[[int, int], object] | None) -> Iterator[bytes]:
+    """The lines of a file from here on but the last one where it does not end: it was being
+    written when the writer ended.
+    """
+    total, done = os.fstat(file.fileno()).st_size, file.tell() if file.seekable() else 0
+    for number, line in enumerate(file):
+        if progress is not None and number % LINES_A_STEP == 0:
+            progress(done, total)
+        done += len(line)
+        if line.endswith(b"\n"):
+            yield line
 
 
 def _events(path: str, lines: Iterable[bytes]) -> Iterator[ev.Event]:

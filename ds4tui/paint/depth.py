@@ -144,8 +144,8 @@ def _sums(depths: Depths, width: int) -> list[Row]:
     return [crop([(f" {line}", "dim")], width, "…") for line in fitting]
 
 
-def table(depths: Depths, width: int, height: int) -> list[Row]:
-    """Cycles by drafts proposed (rows) and accepted (columns)."""
+def table(depths: Depths, width: int, height: int, note: str = "") -> list[Row]:
+    """Cycles by drafts proposed (rows) and accepted (columns); a note of what they are of."""
     block = len(depths.proposed_by_accepted) - 1
     step = max(4, min(6, (width - 12) // (block + 1)))
     columns = "".join(f"{column:>{step}}" for column in range(block + 1))
@@ -157,7 +157,11 @@ def table(depths: Depths, width: int, height: int) -> list[Row]:
             role = "dspark" if accepted == proposed else ""
             row.append((f"{count or '-':>{step}}", role if count else "dim"))
         rows.append(row)
-    rows = rows[: max(1, height - 2)]
-    rows.append([(" a row's last figure: all of its drafts accepted", "dim")])
-    rows.append([(" 0 proposed: a decode, no draft passed the gate", "dim")])
-    return rows
+    notes = [
+        note,
+        "a row's last figure: all of its drafts accepted",
+        "0 proposed: a decode, no draft passed the gate",
+    ]
+    notes = [text for text in notes if text]
+    rows = rows[: max(1, height - len(notes))]
+    return [*rows, *([(f" {text}", "dim")] for text in notes)]

@@ -285,7 +285,10 @@ def category_rows(
             row.append((figures["ids_sha256"][:8], "dim"))
         lines.append(row)
     rows: list[Row] = [[(head, "dim")], *around(lines, 0, height - 2, marks)]
-    rows.append([(f" of {short_row_of(cell)}; the cursor in the table chooses the cell", "dim")])
+    note = (
+        f" of {short_row_of(cell)}, runs of this set only; the cursor in the other table chooses it"
+    )
+    rows.append([(note, "dim")])
     return [crop(row, width, marks.ellipsis) for row in rows]
 
 

@@ -89,7 +89,7 @@ def bottom_title(
     if running:
         return crop([(f"#{max(0, len(arm.ids) - 1)}  {speed}", "")], width, marks.ellipsis)
     reason = f", {arm.finished.reason}" if arm.finished is not None else ""
-    count = f"{len(arm.ids)} tokens{reason}"
+    count = f"{len(arm.ids)} token{'s' * (len(arm.ids) != 1)}{reason}"
     up = _speedup(record, arm, marks)
     forms = (f"{speed} · {count}", speed) if up else (f"{speed} · {count}", count)
     for form in forms:
@@ -134,6 +134,7 @@ LOAD_STEPS = 3
 
 _STAGE_WORDS = {
     "reading": "read files",
+    "reading the trace": "read the trace",
     "repacking": "repack weights",
     "compiling kernels": "compile kernels",
     "self-test": "self-test",
@@ -158,7 +159,7 @@ def loading_rows(steps: Sequence[LoadStep], width: int, marks: Marks) -> list[Ro
         if step.total > 0 and step.done >= step.total:
             rows.append(spread([(name, "dim")], [("done ", "dim")], width))
             continue
-        count = f"{step.done}/{step.total} " if step.total > 1 else "... "
+        count = _count(step)
         rows.append(spread([(name, "strong")], [(count, "strong")], width))
         if step.total > 1:
             cells = max(1, width - 3)
@@ -168,6 +169,17 @@ def loading_rows(steps: Sequence[LoadStep], width: int, marks: Marks) -> list[Ro
         if step.stage == "compiling kernels":
             rows.append([("  on the first start only", "dim")])
     return [fit(row, width) for row in rows]
+
+
+def _count(step: LoadStep) -> str:
+    """How far a step is; of many small ones, as the bytes of a file, in percent."""
+    if step.total > MOST_COUNTED:
+        return f"{100 * step.done // step.total} % "
+    return f"{step.done}/{step.total} " if step.total > 1 else "... "
+
+
+MOST_COUNTED = 9999
+"""Up to here steps are counted."""
 
 
 def failure_rows(failed: RunFailed, key: str, width: int) -> list[Row]:

@@ -129,6 +129,10 @@ def verdict(table: SweepTable | None, *, cure: str = "", hint: str = "") -> Verd
         hint: what to press before there is a table.
     """
     if table is None or not any(row.runs or row.tokens for row in table.rows):
+        if table is not None and table.runs_done and table.is_over:
+            return VerdictLine(
+                "idle", "· nothing decoded", ("the runs ended at their first token",)
+            )
         return VerdictLine("idle", "· no sweep yet", (hint,))
     rows = [row for row in table.rows if row.name != PLAIN and row.tokens]
     amount = f"{table.tokens} ids"

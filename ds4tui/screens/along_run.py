@@ -49,6 +49,8 @@ class AlongRun(Boxed):
             return plain_only(record)
         if self.arm is not None and self.arm.info.kind != "dspark":
             return f"{name_of(self.arm)} drafts nothing, so it has no cycles."
+        if self.arm is not None and self.arm.finished is not None:
+            return "The run ended at its first token, which is the prefill's: it has no cycle."
         if self.controller.state in (RunState.PREFILL, RunState.DECODING, RunState.PAUSED):
             return "The run has no cycle yet."
         return f"No run yet. {keys['run']} runs the prompt, {keys['prompt']} edits it."

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from ds4tui.widgets.fields import FieldGlyphs
+from ds4tui.widgets.fields import SafeInput
 
 
 class AskText(ModalScreen[str | None]):
@@ -42,9 +42,7 @@ class AskText(ModalScreen[str | None]):
         """One field in a frame."""
         with Vertical(id="panel"):
             kind = r"[0-9]{0,7}" if self.is_number else None
-            yield Input(
-                placeholder=self.hint, highlighter=FieldGlyphs(), restrict=kind, compact=True
-            )
+            yield SafeInput(placeholder=self.hint, restrict=kind, compact=True)
 
     def on_mount(self) -> None:
         """Name the panel; the field has the focus."""

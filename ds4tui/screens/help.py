@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 
+from ds4tui.paint.panes import wrapped
 from ds4tui.spans import Row, spread
 from ds4tui.widgets.rows_view import RowsView
 
@@ -46,8 +47,20 @@ WORDS = (
     ("strict", "carry the drafter's state, draft nothing: the cost of carrying"),
     ("drift", "the states differ in bits while the ids still agree"),
     ("near-tie", "plain's logits of the two tokens were closer than rounding"),
+    (
+        "N prompts",
+        "in a box: of this session, each as it last ran whole with these settings; "
+        "in the tables of 4 and 6: of the set, as it ran there",
+    ),
     ("different work", "the ids differ, so the speeds do not compare"),
 )
+
+
+def _entry(head: str, role: str, what: str, width: int) -> list[Row]:
+    """A key, mark or word with what it means, in as many rows as that needs."""
+    indent = 2 + len(head)
+    first, *more = wrapped(what, width - indent, "")
+    return [[("  ", ""), (head, role), *first], *([(" " * indent, ""), *row] for row in more)]
 
 
 class HelpScreen(ModalScreen[None]):
@@ -87,14 +100,18 @@ class HelpScreen(ModalScreen[None]):
         for group, entries in self.keys:
             out += [[(group, "strong")]]
             for key, what, name in entries:
-                left: Row = [(f"  {key:<12}", "key"), (what[: width - 14], "")]
-                out.append(spread(left, [(name, "dim")] if width >= WITH_IDS else [], width))
+                first, *more = _entry(f"{key:<12}", "key", what, width)
+                out.append(spread(first, [(name, "dim")] if width >= WITH_IDS else [], width))
+                out += more
             out.append([])
         out.append([("marks", "strong")])
-        out += [[("  ", ""), ("token".ljust(12), role), (what, "")] for role, what in MARKS]
-        out += [[(f"  {self.glyph(name):<12}", ""), (what, "")] for name, what in GUTTER]
+        for role, what in MARKS:
+            out += _entry("token".ljust(12), role, what, width)
+        for name, what in GUTTER:
+            out += _entry(f"{self.glyph(name):<12}", "", what, width)
         out += [[], [("words", "strong")]]
-        out += [[(f"  {word:<12} ", "key"), (what[: width - 15], "")] for word, what in WORDS]
+        for word, what in WORDS:
+            out += _entry(f"{word:<15}", "key", what, width)
         return out
 
     def action_scroll(self, rows: int) -> None:

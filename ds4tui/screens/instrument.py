@@ -151,7 +151,9 @@ class Instrument(Screen[None]):
             return pair_verdict(controller.record)
         has_prompt = bool(controller.prompt.text)
         keys = self.ds4.keys_by_id()
-        return verdict_line(controller.record, controller.state, self.failure, keys, has_prompt)
+        return verdict_line(
+            controller.record, controller.state, self.failure, keys, has_prompt, controller.loads
+        )
 
     def footer(self) -> list[tuple[str, str, str]]:
         """(key, label, binding id) by importance; only what can act."""
@@ -182,6 +184,8 @@ class Instrument(Screen[None]):
         """`r` can act: there is a prompt to run, or an engine that has ended to load again."""
         controller = self.controller
         has_ended = controller.state is RunState.FAILED and controller.ready is None
+        if controller.state is RunState.LOADING and not controller.choices.numerics:
+            return False  # a trace that is being read plays by itself
         return (bool(controller.prompt.text) or has_ended) and not controller.is_busy
 
     def run_it(self) -> None:

@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from ds4tui import matrix_text, suite_requests
 from ds4tui import matrix_words as words
 from ds4tui.controller import Changes, Controller
-from ds4tui.exports import write_export
+from ds4tui.exports import shown_path, write_export
 from ds4tui.matrix_verdict import suite_verdict
 from ds4tui.matrix_view import MatrixView, planned, view_of
 from ds4tui.options import PromptEntry, read_set
@@ -268,7 +268,7 @@ class MatrixScreen(Boxed):
         head = f"· no {self.kind} yet"
         if controller.state is RunState.LOADING:
             then = ", and then it begins" if controller.suite_waits else ""
-            return VerdictLine("idle", head, (f"the model is being loaded{then}",))
+            return VerdictLine("idle", head, (f"{controller.loads}{then}",))
         notes = self._notes()
         bodies = tuple("   ".join(notes[:count]) for count in range(min(2, len(notes)), 0, -1))
         return VerdictLine("idle", head, bodies)
@@ -464,7 +464,7 @@ class MatrixScreen(Boxed):
         except OSError as error:
             self.notify(f"no file was written: {error.strerror}", severity="error", markup=False)
             return
-        self.notify(f"the figures are in {path}", markup=False)
+        self.notify(f"the figures are in {shown_path(path)}", markup=False)
 
     def report(self) -> None:
         """Write the figures as Markdown, as `ds4tui matrix --report` does, and copy them."""

@@ -152,7 +152,9 @@ class Playground(Instrument):
         elif controller.prompt.text:
             rows = [[(f"{keys['run']} runs the prompt", "dim")]]
         panes.show_notes(panes.left, rows)
-        hints: list[Row] = [[(f"{keys['prompt']} edits the prompt", "dim")]]
+        hints: list[Row] = []
+        if controller.choices.numerics:
+            hints = [[(f"{keys['prompt']} edits the prompt", "dim")]]
         if controller.prompts:
             pair = f"{keys['previous_prompt']} {keys['next_prompt']}"
             hints.append([(f"{pair} take one of the set", "dim")])

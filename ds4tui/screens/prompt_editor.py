@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ds4tui.visible import drawable_line
-from ds4tui.widgets.fields import FieldGlyphs, SafeTextArea
+from ds4tui.widgets.fields import SafeInput, SafeTextArea
 from ds4tui.widgets.toggle import Toggle
 from engine.events import PromptRendered
 from engine.settings import Prompt
@@ -98,7 +98,7 @@ class PromptEditor(ModalScreen[Prompt | None]):
             )
             with Horizontal():
                 yield Static("system", classes="label", markup=False)
-                yield Input(self.start.system, id="system", highlighter=FieldGlyphs(), compact=True)
+                yield SafeInput(self.start.system, id="system", compact=True)
             with Horizontal():
                 yield Toggle("chat", self.start.chat, id="chat")
                 yield Toggle("thinking", self.start.think, id="think")

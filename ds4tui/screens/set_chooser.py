@@ -18,7 +18,7 @@ from ds4tui.options import BUILT_IN_SETS, PromptEntry, set_name
 from ds4tui.paint.matrix import wrapped
 from ds4tui.spans import Row
 from ds4tui.visible import drawable_line
-from ds4tui.widgets.fields import FieldGlyphs
+from ds4tui.widgets.fields import SafeInput
 from ds4tui.widgets.rows_view import RowsView
 from engine.errors import Ds4Error
 
@@ -66,11 +66,8 @@ class SetChooser(ModalScreen[Chosen | None]):
         with Vertical(id="panel") as panel:
             panel.border_title = "prompt set"
             panel.border_subtitle = "enter takes it  up down sets  escape leaves"
-            yield Input(
-                self._current,
-                placeholder="a name below, or a file",
-                highlighter=FieldGlyphs(),
-                select_on_focus=True,
+            yield SafeInput(
+                self._current, placeholder="a name below, or a file", select_on_focus=True
             )
             yield RowsView(self._rows)
 

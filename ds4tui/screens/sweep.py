@@ -26,6 +26,8 @@ from ds4tui.widgets.box import Box
 from engine.errors import Ds4Error
 
 REPEATS_OF_SET = 3
+OTHER_AXIS = {"confidence": "Thresholds", "block": "Lengths"}
+"""In the footer, by what would be swept."""
 ENDED = (RunState.IDLE, RunState.DONE, RunState.CANCELLED)
 """States in which row 1 tells of the sweep that has ended."""
 
@@ -95,7 +97,7 @@ class SweepScreen(Boxed):
 
     def _rows(self, width: int, height: int) -> list[Row]:
         sheet, notes = self.sheet, list[Row]()
-        if width < painted.WIDE and not sheet.table.runs_done and not self._runs_now:
+        if self.shows_one and not sheet.table.runs_done and not self._runs_now:
             notes = self._notes(width)
         under = sheet.cursor
         name = under.name if under is not None else ""
@@ -174,16 +176,17 @@ class SweepScreen(Boxed):
     def footer_ids(self) -> Sequence[str]:
         """What can act; the knob that makes all rows alike when they are not."""
         rows = "sweep_down sweep_up"
-        ids = ["run", rows, "sweep_use", "run_all", "sweep_axis", "sweep_add", "policy", "numerics"]
+        ids = ["run", rows, "sweep_use", "run_all", "sweep_axis", "sweep_add"]
+        ids += ["open", "policy", "numerics"]
         if self.sheet.table.different and not self.sheet.exact:
             ids.remove("numerics")
             ids.insert(2, "numerics")
         if self.controller.is_busy:
-            ids = ["escape", rows, "pause", "sweep_use"]
+            ids = ["escape", rows, "pause", "sweep_use", "open"]
         if not self._can_sweep:
             ids = [name for name in ids if name != "run_all"]
         ids += ["next_pane"] if self.shows_one else []
-        return [*ids, PROMPTS, "export", "report", "open", "copy", "help"]
+        return [*ids, PROMPTS, "export", "report", "copy", "help"]
 
     def labels(self) -> dict[str, str]:
         """What the keys do here."""
@@ -200,8 +203,8 @@ class SweepScreen(Boxed):
         return {
             "run": " ".join([word, *turned]),
             "sweep_use": f"Use {value}",
-            "run_all": f"All prompts x{REPEATS_OF_SET}",
-            "sweep_axis": painted.SWEPT[sheet.other_axis].capitalize() + "s",
+            "run_all": f"Set x{REPEATS_OF_SET}",
+            "sweep_axis": OTHER_AXIS[sheet.other_axis],
             "sweep_add": f"Add {painted.value_text(sheet.axis, sheet.next_value)}",
             "sweep_up": "Row",
             "export": "Export csv",

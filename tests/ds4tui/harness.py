@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 
+from textual._context import active_app
 from textual.pilot import Pilot
 
 from ds4tui.app import Ds4App
@@ -104,17 +107,38 @@ def make_app(controller: Controller, **config: object) -> Ds4App:
     return app
 
 
+LONGEST_S = 30.0
+"""Until a condition that does not hold is given up; nothing is measured by it."""
+
+
+async def until_idle(*_: float) -> None:
+    """Wait until nothing is left to be done at once: all messages are handled, all is drawn.
+
+    In place of `textual._wait.wait_for_idle`, which sleeps and looks at the process's time.
+    """
+    loop, app = asyncio.get_running_loop(), active_app.get()
+    idle_turns = 0
+    while idle_turns < 3:
+        await asyncio.sleep(0)
+        if loop._ready:  # type: ignore[attr-defined]
+            idle_turns = 0
+            continue
+        idle_turns += 1
+        app.screen._on_timer_update()
+
+
 async def settle(pilot: Pilot[int], until: Callable[[], bool] | None = None) -> None:
     """Let everything that waits happen, until a condition holds."""
     app = pilot.app
     assert isinstance(app, Ds4App)
-    for _ in range(50):
+    given_up = time.monotonic() + LONGEST_S
+    while True:
         if app.playground.is_mounted:
             app.drain()
         await pilot.pause()
         if until is None or until():
             break
-    else:
-        raise AssertionError("the condition never held")
+        assert time.monotonic() < given_up, "the condition never held"
+        await asyncio.sleep(0.005)
     app.instrument.redraw()
     await pilot.pause()

@@ -22,6 +22,12 @@ def done(controller: Controller) -> bool:
     return controller.state in (RunState.DONE, RunState.FAILED)
 
 
+def screen_of(app: Ds4App) -> list[str]:
+    """What the terminal shows, row by row."""
+    strips = app.screen._compositor.render_strips()
+    return [strip.text for strip in strips][: app.size.height]
+
+
 class Session:
     """An app on a fake link, with short words for what tests look at."""
 
@@ -36,9 +42,7 @@ class Session:
     @property
     def screen(self) -> list[str]:
         """What the terminal shows, row by row."""
-        size = self.app.size
-        strips = self.app.screen._compositor.render_strips()
-        return [strip.text for strip in strips][: size.height]
+        return screen_of(self.app)
 
 
 async def finished(pilot: Pilot[int], session: Session) -> None:

@@ -38,7 +38,7 @@ def cost(kind: CostKind, rows: int, ms: float, best: float = 0) -> CostMeasured:
     return CostMeasured("", -1, 0, kind, rows, median, low, high, 7, 100, round((best or ms) * MS))
 
 
-def document(pair: tuple[str, ...]) -> dict[str, Any]:
+def document(pair: tuple[str, ...], commit: str = "direct") -> dict[str, Any]:
     found = [
         cost("decode", 1, 2, best=1),
         cost("verify", 1, 2),
@@ -46,13 +46,16 @@ def document(pair: tuple[str, ...]) -> dict[str, Any]:
         cost("verify", 3, 4, best=2),
         cost("draft", 0, 0.5),
         cost("draft", 2, 1, best=0.5),
+        cost("carry", 1, 0.2),
         cost("commit", 2, 0.5, best=0.25),
         cost("prefill", 100, 50),
         cost("copy", COPIED, 20),
     ]
     file = FileInfo("target", "t.gguf", "ab", 1, "deepseek4", "evil \x1b[2J", 5, (("F32", 1, 4),))
     ready = EngineReady("", -1, 0, (file,), 2, 0.9, 0, 1024, 1)
-    return bench_command.bench_document(parsed(*pair, "--depths", "100"), ready, found)
+    return bench_command.bench_document(
+        parsed(*pair, "--depths", "100", "--commit", commit), ready, found
+    )
 
 
 def test_ratios_floor_and_break_even(pair: tuple[str, ...]) -> None:
@@ -78,12 +81,16 @@ def test_ratios_floor_and_break_even(pair: tuple[str, ...]) -> None:
     json.dumps(whole, allow_nan=False)
 
 
-def test_the_table_says_all_of_it(pair: tuple[str, ...]) -> None:
+def printed(whole: dict[str, Any]) -> str:
     console = Console(width=100, record=True, markup=False, highlight=False, quiet=True)
     with console.capture() as capture:
         console.quiet = False
-        bench_command.print_document(console, document(pair))
-    text = capture.get()
+        bench_command.print_document(console, whole)
+    return capture.get()
+
+
+def test_the_table_says_all_of_it(pair: tuple[str, ...]) -> None:
+    text = printed(document(pair))
     assert "\x1b[2J" not in text
     for words in (
         "numerics split, commit direct",
@@ -98,6 +105,24 @@ def test_the_table_says_all_of_it(pair: tuple[str, ...]) -> None:
         "floor: a decode reads",
     ):
         assert words in text, words
+
+
+@pytest.mark.parametrize(
+    ("commit", "words"),
+    [
+        ("direct", "of cycles whose drafts are all accepted: direct decodes"),
+        ("prefix", "break-even depth by drafts proposed, of best times: 1: 3.75, 2: 2.75"),
+        ("reproject", "break-even depth by drafts proposed, of medians: 1: 2.25, 2: 2.75"),
+        ("replay", "break-even depth: none, replay decodes every token again"),
+        ("strict", "none, strict drafts nothing; a token costs 1.10 decodes, 0.10 of them to"),
+    ],
+)
+def test_what_pays_is_told_by_policy(pair: tuple[str, ...], commit: str, words: str) -> None:
+    whole = document(pair, commit)
+    text = printed(whole)
+    assert words in text
+    assert bool(whole["depths"][0]["break_even"]) == ("by drafts proposed" in text)
+    assert ("all accepted" in text) == (commit == "direct")
 
 
 def test_a_short_run_writes_its_document(

@@ -91,12 +91,69 @@ def test_a_bug_of_ours_is_no_divergence(
     assert "RuntimeError: something impossible" in capsys.readouterr().err
 
 
-def test_a_key_that_interrupts_is_told_from_all_of_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(words: object) -> int:
-        raise KeyboardInterrupt
+INTERRUPTED = {
+    "while a command works": """
+        from ds4tui import cli
+        def work(words):
+            print("what was printed before")
+            press()
+        cli._MAIN["ab"] = work
+    """,
+    "while a model is loaded": """
+        from ds4tui import cli, interrupts
+        def work(words):
+            with interrupts.ending_at_once(lambda: print("what was printed before")):
+                callback = ctypes.CFUNCTYPE(None)(press)
+                callback()
+        cli._MAIN["ab"] = work
+    """,
+    "while there is something to keep": """
+        from ds4tui import cli, interrupts
+        def work(words):
+            try:
+                with interrupts.raised():
+                    press()
+            finally:
+                print("what was printed before")
+        cli._MAIN["ab"] = work
+    """,
+    "while the command line is imported": """
+        class Importing(types.ModuleType):
+            def __getattr__(self, name):
+                raise KeyboardInterrupt
+        sys.modules["ds4tui.cli"] = Importing("ds4tui.cli")
+    """,
+    "in a finaliser, which cannot raise": """
+        from ds4tui import cli
+        class Held:
+            def __del__(self):
+                raise KeyboardInterrupt
+        def work(words):
+            del held[:]
+            for _ in range(3000):
+                time.sleep(0.01)
+        held = [Held()]
+        cli._MAIN["ab"] = work
+    """,
+}
 
-    monkeypatch.setitem(cli._MAIN, "ab", interrupted)
-    assert cli.main(["ab", "-p", "x"]) == 130
-    assert capsys.readouterr().err == "ds4tui: interrupted\n"
+
+@pytest.mark.parametrize("when", INTERRUPTED)
+def test_a_key_that_interrupts_is_told_from_all_of_them(when: str) -> None:
+    program = f"""
+        import ctypes, os, signal, sys, time, types
+        def press():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        {INTERRUPTED[when]}
+        from ds4tui.__main__ import main
+        sys.argv = ["ds4tui", "ab"]
+        sys.exit(main())
+    """
+    lines = [line[8:] for line in program.splitlines()]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "ds4tui: interrupted\n")
+    says = "printed before" in INTERRUPTED[when]
+    assert done.stdout == ("what was printed before\n" if says else "")

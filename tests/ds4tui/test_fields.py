@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual import events
+from textual._xterm_parser import XTermParser
 from textual.widgets import Input
 
 from ds4tui.screens.prompt_editor import PromptText
@@ -53,6 +55,45 @@ async def test_a_prompt_is_drawn_in_glyphs_and_run_as_it_is() -> None:
             HOSTILE,
             f"system {HOSTILE}",
         )
+
+
+TYPED = (
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467"  # a family, joined
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"  # a Persian word with a non-joiner
+    "x\u3000y\u00a0z"  # spaces of other widths
+    "\u2764\ufe0f\U0001fae8\ue0b0"  # a selector, a newer emoji, private use
+    "\U0001f3f4\U000e0067\U000e007f"  # tags of a flag
+)
+
+
+def typed(text: str) -> list[events.Key]:
+    """The keys that Textual makes from what a terminal sends."""
+    keys = [event for event in XTermParser().feed(text) if isinstance(event, events.Key)]
+    assert [key.character for key in keys] == list(text)
+    return keys
+
+
+async def test_what_is_typed_arrives_as_what_is_pasted_does() -> None:
+    session = Session(streams.diverged_run(), prompt="a")
+    async with session.app.run_test(size=LARGE) as pilot:
+        await finished(pilot, session)
+        await pilot.press("i")
+        prompt = session.app.screen.query_one(PromptText)
+        for key in typed(TYPED):
+            session.app.screen.post_message(key)
+        await settle(pilot, lambda: len(prompt.text) > len(TYPED))
+        assert prompt.text == "a" + TYPED
+        prompt.select_all()
+        for key in typed("\u200d\x00b"):
+            session.app.screen.post_message(key)
+        await settle(pilot, lambda: prompt.text.endswith("b"))
+        assert prompt.text == "\u200db", "what is selected gives way, a control is no text"
+        system = session.app.screen.query_one("#system", Input)
+        system.focus()
+        for key in typed(TYPED):
+            session.app.screen.post_message(key)
+        await settle(pilot, lambda: len(system.value) >= len(TYPED))
+        assert system.value == TYPED
 
 
 @pytest.mark.parametrize("keys", ["7 o", "4 o"])

@@ -32,6 +32,29 @@ async def test_copy_says_what_and_writes_the_same(tmp_path: Path) -> None:
         assert "46+9" in session.app.clipboard
 
 
+@pytest.mark.parametrize(("size", "most"), [((120, 36), 2), ((80, 24), 2), ((40, 10), 3)])
+async def test_a_notice_lies_over_the_footer_and_few_rows(
+    size: tuple[int, int], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own words, whole, and nothing but the last rows hidden; the newest of two shows."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    session = Session(streams.diverged_run())
+    async with session.app.run_test(size=size, notifications=True) as pilot:
+        await finished(pilot, session)
+        before = session.screen
+        await pilot.press("Y", "y")
+        (path,) = (tmp_path / "exports").glob("*plain.txt")
+        await settle(pilot, lambda: len(session.app._notifications) == 2)
+        await settle(pilot)
+        shown = session.screen
+        hidden = [row for row in range(size[1]) if shown[row] != before[row]]
+        words = "".join(shown[row].lstrip("\u258c ") for row in hidden).replace(" ", "")
+        assert hidden == list(range(hidden[0], size[1]))
+        assert len(hidden) <= most
+        told = f"copied 400 tokens of plain, 1914 characters; file ~/exports/{path.name}"
+        assert words.endswith(told.replace(" ", ""))
+
+
 async def test_hostile_text_is_drawn_as_it_is() -> None:
     events = streams.diverged_run()
     started = next(e for e in events if isinstance(e, RunStarted))

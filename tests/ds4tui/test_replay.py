@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,10 @@ from ds4tui.status import state_text
 from engine.errors import Ds4Error
 from engine.events import Event, LoadProgress, RunFinished, SuiteFinished, SuiteStarted
 from engine.settings import Prompt
-from engine.trace import trace_text
+from engine.trace import read_trace, trace_text
 from tests.ds4tui import streams
 from tests.ds4tui.harness import Clock, make_app, settle
+from tests.ds4tui.session import screen_of
 
 
 def replayed(events: Sequence[Event], speed: float = 1.0) -> tuple[Controller, Clock]:
@@ -49,9 +52,84 @@ def test_a_trace_without_a_run_is_refused(tmp_path: Path) -> None:
     """Its writer was killed while the model was being loaded."""
     path = tmp_path / "none.jsonl"
     path.write_text(trace_text([LoadProgress("", -1, 0, "reading", 0, 2)]))
-    args = Namespace(trace=str(path), config=None, ascii=False)
     with pytest.raises(Ds4Error, match=r"none\.jsonl holds no run: it ends before one began"):
-        controller_for(replay_options(args))
+        read_whole(controller_of(path))
+
+
+def controller_of(path: Path) -> Controller:
+    args = Namespace(trace=str(path), config=None, ascii=False)
+    return controller_for(replay_options(args))
+
+
+def read_whole(controller: Controller) -> None:
+    controller.start()
+    while controller.state is RunState.LOADING:
+        controller.drain()
+
+
+def test_what_is_no_trace_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "text.jsonl"
+    path.write_text("no trace\n")
+    with pytest.raises(Ds4Error, match=r"text\.jsonl is no trace"):
+        controller_of(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_trace_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """As in `ds4tui replay <(zcat trace.jsonl.gz)`."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = trace_text(streams.diverged_run())
+    writer = threading.Thread(target=lambda: pipe.write_text(text), daemon=True)
+    writer.start()
+    controller = controller_of(pipe)
+    read_whole(controller)
+    controller.drain()
+    assert controller.record is not None
+    writer.join(60)
+
+
+async def test_a_large_trace_is_read_while_the_interface_says_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, may_go_on = tmp_path / "large.jsonl", threading.Event()
+    path.write_text(trace_text(streams.diverged_run()))
+
+    def slowly(name: str, progress: Callable[[int, int], None]) -> list[Event]:
+        def told(done: int, total: int) -> None:
+            progress(done, total)
+            if done:
+                progress(total, 2 * total)
+                assert may_go_on.wait(60)
+
+        return read_trace(name, told)
+
+    monkeypatch.setattr("ds4tui.link.read_trace", slowly)
+    controller = controller_of(path)
+    app = make_app(controller)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: state_text(controller) == "READ 50%")
+        shown = screen_of(app)
+        assert "large.jsonl" in shown[1]
+        assert "the trace is being read" in shown[2]
+        assert "read the trace" in shown[4]
+        assert not any(word in "".join(shown) for word in ("split", "edits", "Play again"))
+        for key, words in (("4", "The trace is being read."), ("7", "here")):
+            await pilot.press(key)
+            await settle(pilot)
+            assert words in "".join(screen_of(app))
+        may_go_on.set()
+        await settle(pilot, lambda: controller.record is not None)
+        assert "REPLAY" in screen_of(app)[0]
+
+
+async def test_a_damaged_trace_closes_the_interface_with_its_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.jsonl"
+    path.write_text(trace_text(streams.diverged_run()).replace('"ids"', '"idz"', 40))
+    app = make_app(controller_of(path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: app.problem is not None)
+    assert "is no event" in str(app.problem)
 
 
 def test_pause_speed_step_and_seek() -> None:

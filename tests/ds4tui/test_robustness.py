@@ -13,6 +13,7 @@ from textual import events as keys
 
 from benchmarks.long_stream import long_run
 from ds4tui import hangup
+from ds4tui.commands import Palette
 from ds4tui.run_record import IDS_KEPT, RUNS_KEPT, RunRecord, newest_of
 from ds4tui.run_state import RunState
 from ds4tui.widgets.token_lines import Token, TokenLines
@@ -102,6 +103,20 @@ async def test_every_screen_survives_a_tiny_terminal_and_comes_back() -> None:
                 await settle(pilot)
         assert app.playground.left.parting == 163
         assert len(app.playground.left.lines) == 400
+
+
+@pytest.mark.parametrize("size", [(80, 24), (20, 3), (10, 2), (1, 1)])
+async def test_the_palette_survives_every_key_in_a_tiny_terminal(size: tuple[int, int]) -> None:
+    controller = make_controller(streams.diverged_run())
+    app = make_app(controller)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: controller.state is RunState.DONE)
+        await pilot.press("ctrl+p")
+        await pilot.resize_terminal(*size)
+        assert isinstance(app.screen, Palette)
+        await pilot.press("pagedown", "pageup", "ctrl+home", "ctrl+end", "down", "up")
+        await pilot.press("escape")
+        await settle(pilot, lambda: not isinstance(app.screen, Palette))
 
 
 async def test_a_dead_engine_leaves_the_text_and_can_be_started_again() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ds4tui.chart_sides import Side, depth_sides, ledger_sides, rate_sides
+from ds4tui.chart_sides import OVER_SESSION, Side, depth_sides, ledger_sides, rate_sides
 from ds4tui.figures import segment_ledger
 from ds4tui.marks import UNICODE
 from ds4tui.over_prompts import OverPrompts
@@ -124,9 +124,10 @@ def test_counts_over_prompts_are_the_sum_of_their_runs() -> None:
     assert found == (3, one + one + one)
     assert found[1].accept_by_position()[0] == (3 * 92, 3 * 101)
     titles = [side.wide[0] for side in depth_sides(runs[0], runs[0].arms[1], found)]
-    assert "depth over 3 prompts" in titles
+    assert "depth, session: 3 prompts" in titles
     assert "proposed, accepted: 3 prompts" in titles
     sides = {side.name: side for side in depth_sides(runs[0], runs[0].arms[1], found)}
+    assert shown(sides["prompts table"])[-3] == f" {OVER_SESSION}"
     assert shown(sides["prompts"])[-1].endswith("1197 tokens + 3 from prefill = 1200")
 
 

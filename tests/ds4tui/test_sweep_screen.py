@@ -162,6 +162,14 @@ async def test_the_pattern_of_block_lengths_is_named() -> None:
         assert screen.sheet.default == 5
 
 
+@pytest.mark.parametrize("script", [SweepScript(), SweepScript(groups=BLOCKS)])
+async def test_the_footer_has_room_for_another_set_on_both_axes(script: SweepScript) -> None:
+    link = FakeLink()
+    async with started(link).run_test(size=SIZE) as pilot:
+        screen = await opened(pilot, link, sweep(script))
+        assert "o Other set" in footer(screen)
+
+
 async def test_a_sweep_in_progress_counts_and_stops() -> None:
     link = FakeLink()
     async with started(link).run_test(size=SIZE) as pilot:

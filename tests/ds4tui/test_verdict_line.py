@@ -13,6 +13,7 @@ from ds4tui.spans import text_of, width_of
 from ds4tui.verdict_line import VerdictLine, verdict_line, verdict_row
 from engine.events import (
     ArmFinished,
+    CycleFinished,
     Event,
     RunFailed,
     RunFinished,
@@ -34,6 +35,13 @@ def at(line: VerdictLine, width: int) -> str:
     row = verdict_row(line, width, UNICODE)
     assert width_of(row) <= width
     return text_of(row)
+
+
+def test_one_id_is_the_prefills_and_no_evidence() -> None:
+    events = [e for e in streams.run(Script(tokens=1)) if not isinstance(e, CycleFinished)]
+    line = line_of(events)
+    assert line.head == "= IDENTICAL"
+    assert line.bodies[0] == "1 id, of the prefill that all arms share: nothing was decoded"
 
 
 def test_diverged() -> None:

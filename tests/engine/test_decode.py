@@ -55,7 +55,7 @@ def test_a_drafter_that_is_always_wrong_has_depth_1() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("tokens", [0, 1, 2, BLOCK, BLOCK + 1, BLOCK + 2, 17])
+@pytest.mark.parametrize("tokens", [1, 2, BLOCK, BLOCK + 1, BLOCK + 2, 17])
 def test_budgets_are_never_exceeded(policy: str, tokens: int) -> None:
     found = outcome(perfect(), policy, max_tokens=tokens)
     for arm in found.arms:
