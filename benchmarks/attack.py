@@ -5,7 +5,7 @@ the arms whose identity is promised (`invariant`: all policies; `split` and faul
 `strict`) are compared with plain's ids and, after every cycle, with plain's state. The count goes
 into `benchmarks/exactness.md`; an arm that parts ends the attack, with the seed that shows it.
 
-    python benchmarks/attack.py [--seconds 600] [--seed 0] [--only SEED]
+    python benchmarks/attack.py [--seconds 600] [--seed 0] [--threads 1] [--only SEED]
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ EXACT: tuple[Policy, ...] = ("replay", "strict")
 class Engines:
     """Loaded engines by rounding of rows and context."""
 
-    def __init__(self, model: str, mtp: tuple[str, ...]) -> None:
-        self._files = EngineFiles(model, mtp)
+    def __init__(self, model: str, mtp: tuple[str, ...], threads: int) -> None:
+        self._files = EngineFiles(model, mtp, threads=threads)
         self._loaded: dict[tuple[object, ...], Engine] = {}
 
     def get(self, **changed: object) -> Engine:
@@ -158,10 +158,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0, help="of the first conversation")
+    parser.add_argument("--threads", type=int, default=1, help="that kernels share")
     parser.add_argument("--only", type=int, metavar="SEED", help="one conversation, page untouched")
     args = parser.parse_args()
     model, mtp, _ = options.model_files(None, None)
-    engines = Engines(model, mtp)
+    engines = Engines(model, mtp, args.threads)
     known = [entry.prompt for name in (DEMO, "set20", HELDOUT) for entry in prompts(name)]
     count: Counter[str] = Counter()
     seeds = itertools.count(args.seed) if args.only is None else iter((args.only,))
@@ -176,8 +177,8 @@ def main() -> int:
             break
     print(file=sys.stderr)
     lines = [
-        f"`python benchmarks/attack.py --seconds {args.seconds:g} --seed {args.seed}` "
-        f"on {machine()}.",
+        f"`python benchmarks/attack.py --seconds {args.seconds:g} --seed {args.seed} --threads "
+        f"{args.threads}` on {machine()}.",
         "",
         "Nothing parted: "
         + ", ".join(f"{number:,} {name}" for name, number in sorted(count.items()))

@@ -43,6 +43,13 @@ def _a_calmer_collector() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _nothing_stays_frozen() -> Iterator[None]:
+    """A replayed trace is hidden from the collector, and with it all else that is there then."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
 def _no_terminal_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the machine shows in the interface, and exports go nowhere near the user's."""
     for name in ("NO_COLOR", "TEXTUAL_ANIMATIONS", "DS4TUI_CONFIG", "DS4TUI_THEME"):
