@@ -14,11 +14,11 @@ def main() -> int:
         with interrupts.ending_at_once():
             from ds4tui.cli import main as run_command  # takes long enough to be interrupted
 
-            code = run_command()
-        interrupts.ignore()
-        return code
+            return run_command()
     except KeyboardInterrupt:
         interrupts.leave()
+    finally:  # argparse's --help ends here too
+        interrupts.ignore()
 
 
 if __name__ == "__main__":  # a spawned engine process imports this module again

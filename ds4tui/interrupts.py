@@ -24,6 +24,8 @@ AGAIN_SECONDS = 0.01
 
 def leave() -> NoReturn:
     """End the process now: what was interrupted half-way cannot all be taken down in order."""
+    with contextlib.suppress(ValueError):  # of another thread than the main one
+        ignore()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or not there
         sys.stdout.flush()
     with contextlib.suppress(OSError):

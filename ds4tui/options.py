@@ -152,9 +152,8 @@ def engine_files(args: Namespace) -> tuple[EngineFiles, bool]:
     check_names("--kv-rounding", (args.kv_rounding,), KV_ROUNDINGS)
     threads = parse_int("--threads", args.threads)
     context = None if args.ctx is None else parse_int("--ctx", args.ctx)
-    for option, value in (("--threads", threads), ("--ctx", context)):
-        if value is not None and value < 1:
-            raise Ds4Error("Invalid option", f"{option} is {value}; expected 1 or more.")
+    if context is not None and context < 1:
+        raise Ds4Error("Invalid option", f"--ctx is {context}; expected 1 or more.")
     rounding = cast(KvRounding, args.kv_rounding)
     return EngineFiles(model, mtp, device, threads, context, rounding), embedded
 

@@ -248,7 +248,7 @@ class FirstDrift:
 
 @dataclass(frozen=True, slots=True)
 class Diverged(Event):
-    """The first index at which this arm's ids differ from the plain arm's (design.md 4)."""
+    """The first index at which this arm's ids differ from the plain arm's."""
 
     index: int
     left: int

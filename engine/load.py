@@ -25,7 +25,7 @@ from engine.self_test import first_position, rows_differ
 from engine.settings import EngineFiles
 from engine.tokenizer import Tokenizer
 from engine.weights import load_drafter, load_target
-from kernels.threads import most_threads, set_threads
+from kernels.threads import set_threads
 
 if TYPE_CHECKING:
     from engine.gguf_header import TensorInfo
@@ -45,7 +45,6 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     """
     began = time.perf_counter_ns()
     progress = _progress(report)
-    _check_threads(files)
     arrays = _arrays(files.device)
     progress("reading", 0, 1 + len(files.mtp))
     opened = [open_gguf(files.model)]
@@ -133,24 +132,6 @@ def _rehearse(timelines: Sequence[Any], progress: Callable[[int, int], None]) ->
     from engine.cuda.rehearsal import rehearse
 
     rehearse(timelines, progress)
-
-
-def _check_threads(files: EngineFiles) -> None:
-    if files.threads == 1:
-        return
-    if files.device != "cpu":
-        raise Ds4Error(
-            "Contradictory options",
-            f"--threads is for the CPU's kernels, --device is {files.device}.",
-        )
-    most = most_threads()
-    if files.threads > most:
-        raise Ds4Error(
-            "Too many threads",
-            f"--threads is {files.threads}; this process may use {most} "
-            f"processor{'s' if most > 1 else ''}.",
-            "Threads that wait for a processor make every step slower.",
-        )
 
 
 def _context(files: EngineFiles, config: ModelConfig) -> int | None:

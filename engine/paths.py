@@ -32,7 +32,7 @@ POLICIES: tuple[Policy, ...] = ("direct", "prefix", "reproject", "replay", "stri
 
 @dataclass(frozen=True, slots=True)
 class Perturb:
-    """Fault injection: y + u * ulps * ulp_f32(y), u in [-1, 1] from a hash (design.md 3).
+    """Fault injection: y + u * ulps * ulp_f32(y), u in [-1, 1] from a hash.
 
     u depends on (seed, position, layer, class) and the element's index only.
     """

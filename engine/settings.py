@@ -8,6 +8,7 @@ in `engine.session`.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -28,6 +29,13 @@ DEVICES = ("cpu", "cuda")
 KvRounding = Literal["fp8", "none"]
 
 
+def most_threads() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFiles:
     """What an engine is loaded from and for.
@@ -46,6 +54,24 @@ class EngineFiles:
     threads: int = 1
     context: int | None = None
     kv_rounding: KvRounding = "fp8"
+
+    def __post_init__(self) -> None:
+        """Refuse threads that there is nothing for."""
+        if self.threads == 1:
+            return
+        if self.device != "cpu":
+            raise Ds4Error(
+                "Contradictory options",
+                f"--threads is for the kernels of the CPU, --device is {self.device}.",
+                "Leave one of them out.",
+            )
+        most = most_threads()
+        if not 1 <= self.threads <= most:
+            raise Ds4Error(
+                "Invalid option",
+                f"--threads is {self.threads}; expected 1 to {most}, the processors that this "
+                "process may use.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from engine.text import one_line
 Axis = Literal["confidence", "block"]
 
 COARSE = (0.0, 0.5, 0.9)
-"""Thresholds of the first run: no gate, the middle, and the seed's own."""
+"""Thresholds of the first run: no gate, the middle, one at which hardly anything is proposed."""
 DSPARK_ARMS = 5
 """DSpark arms of one run: more would push each other's states out of the caches."""
 STRICT = "strict"

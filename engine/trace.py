@@ -29,6 +29,8 @@ HEAD = json.dumps({"schema": SCHEMA})
 
 LARGEST = 2**63
 """Whole numbers of an event have 64 bits with their sign."""
+LONGEST_HEAD = 4096
+"""Bytes of a first line that are read: another file's may have no end."""
 LINES_A_STEP = 256
 """Lines that are read before the progress is told again."""
 MOST_IDS = 2**32
@@ -207,7 +209,7 @@ def check_trace(path: str) -> None:
     """
     try:
         with open(path, "rb") as file:
-            _check_head(path, file.readline())
+            _check_head(path, file.readline(LONGEST_HEAD))
     except OSError as error:
         raise _unusable(path, "read", error) from error
 
@@ -222,23 +224,22 @@ def read_trace(path: str, progress: Callable[[int, int], object] | None = None) 
     """
     try:
         with open(path, "rb") as file, _without_collector():
-            _check_head(path, file.readline())
+            _check_head(path, file.readline(LONGEST_HEAD))
             return list(_events(path, _whole_lines(file, progress)))
     except OSError as error:
         raise _unusable(path, "read", error) from error
 
 
 def _whole_lines(file: BinaryIO, progress: Callable[[int, int], object] | None) -> Iterator[bytes]:
-    """The lines of a file from here on but the last one where it does not end: it was being
-    written when the writer ended.
-    """
+    """The lines of a file from here on, up to the first that does not end: it is being written."""
     total, done = os.fstat(file.fileno()).st_size, file.tell() if file.seekable() else 0
     for number, line in enumerate(file):
         if progress is not None and number % LINES_A_STEP == 0:
             progress(done, total)
         done += len(line)
-        if line.endswith(b"\n"):
-            yield line
+        if not line.endswith(b"\n"):  # what is added to it meanwhile is no line of its own
+            return
+        yield line[:-1]
 
 
 def _events(path: str, lines: Iterable[bytes]) -> Iterator[ev.Event]:

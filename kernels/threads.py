@@ -7,7 +7,6 @@ sleeps.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 
@@ -27,11 +26,10 @@ _view = SHARED.data  # faster to read than the array
 _calls: list[threading.Event] = []
 
 
-def most_threads() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def threads() -> int:
+    """Threads in all, the kernels' own among them."""
+    found: int = _view[THREADS]
+    return found
 
 
 def set_threads(threads: int) -> None:

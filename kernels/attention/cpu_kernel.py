@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from kernels.cpu.compiling import kernel, shared
+from kernels.cpu.compiling import inline, kernel, shared
 from kernels.cpu.key_lanes import QUAD, lay_heads, score_keys, softmax_keys, weigh_keys
 from kernels.cpu.lanes import (
     HEAD_LANES,
@@ -18,12 +18,13 @@ from kernels.cpu.lanes import (
     int_at,
     keep,
     set_float,
+    set_word,
     word_at,
     words_at,
 )
 from kernels.cpu.row_lanes import rotate_row, scale_row
 from kernels.cpu.rows import perturb
-from kernels.cpu.threads import address_of, parallel, set_words, spare_words
+from kernels.cpu.threads import address_of, parallel, set_words, spare_words, threads
 from kernels.mode import BATCH_ORDER
 
 
@@ -36,27 +37,32 @@ def key_spans(positions, window, ratio, spans):  # type: ignore[no-untyped-def]
         spans[r, 2] = (position + 1) // ratio if ratio else 0
 
 
-@shared("ds4tui_attend", types.void, types.intp, types.intp)
-def _attend(arguments: int, row: int) -> None:
+@inline
+def scratch_floats(width, most):  # type: ignore[no-untyped-def]
+    """Floats of a thread's workspace: of eight heads the query, padded to whole quads, sums, sinks,
+    totals, and scores of `most` keys, padded to whole blocks."""
+    return HEAD_LANES * (2 * width + QUAD + 2 + most + KEY_BLOCK)
+
+
+@shared("ds4tui_attend", types.void, *[types.intp] * 3)
+def _attend(arguments: int, row: int, who: int) -> None:
     """One row: its keys, then scores, weights and sums of eight heads at a time."""
     (q, ring, slots, extra, extra_rows, spans, selected, selectable, counts, sinks, heads, width,
-     positions, turns, turned, out, batch) = words_at(arguments, 17)  # fmt: skip
+     positions, turns, turned, out, batch, keys, space) = words_at(arguments, 19)  # fmt: skip
     first, end, seen = words_at(spans + 24 * row, 3)
     chosen = int_at(counts, row)
-    keys = np.empty(slots + extra_rows, np.int64)
-    keys_at = address(keys)
+    most = slots + extra_rows
+    keys_at = keys + 8 * most * who
+    query_at = space + 4 * scratch_floats(width, most) * who
     count, slot = 0, first % slots
     for _ in range(first, end):
-        keys[count] = ring + 4 * width * slot
+        set_word(keys_at, count, ring + 4 * width * slot)
         count += 1
         slot = slot + 1 if slot + 1 < slots else 0
     for i in range(seen if chosen < 0 else chosen):
         index = i if chosen < 0 else int_at(selected, row * selectable + i)
-        keys[count] = extra + 4 * width * index
+        set_word(keys_at, count, extra + 4 * width * index)
         count += 1
-    padded = -(-count // KEY_BLOCK) * KEY_BLOCK
-    space = np.empty(HEAD_LANES * (2 * width + QUAD + 2 + padded), np.float32)
-    query_at = address(space)
     totals_at = query_at + 4 * (width + QUAD) * HEAD_LANES
     sink_at = totals_at + 4 * HEAD_LANES
     sums_at = sink_at + 4 * HEAD_LANES
@@ -84,8 +90,6 @@ def _attend(arguments: int, row: int) -> None:
             scale_row(sums_at + 4 * width * h, width, factor, target)
             tail, turn = target + 4 * (width - turned), turns + 4 * turned * word_at(positions, row)
             rotate_row(tail, turned, turn, np.float32(-1))
-    keep(keys)
-    keep(space)
 
 
 _attend_at = address_of("ds4tui_attend")
@@ -93,18 +97,21 @@ _attend_at = address_of("ds4tui_attend")
 
 @kernel(
     "void(float32[:,::1], float32[:,::1], float32[:,::1], int64[:,::1], int32[:,::1], int32[::1],"
-    " float32[::1], int64[::1], float32[:,::1], int64, float32[:,::1], int64[::1])"
+    " float32[::1], int64[::1], float32[:,::1], int64, float32[:,::1], float32[::1], int64[::1])"
 )
 def attention(  # type: ignore[no-untyped-def]
-    q, ring, extra, spans, selected, counts, sinks, positions, turns, heads, out, mode
+    q, ring, extra, spans, selected, counts, sinks, positions, turns, heads, out, space, mode
 ):
     rows, width = q.shape[0], ring.shape[1]
+    keys = np.empty(threads() * (ring.shape[0] + extra.shape[0]), np.int64)
     arguments = spare_words()
     set_words(
         arguments,
         (address(q), address(ring), ring.shape[0], address(extra), extra.shape[0], address(spans),
          address(selected), selected.shape[1], address(counts), address(sinks), heads, width,
-         address(positions), address(turns), turns.shape[1], address(out), mode[0] & BATCH_ORDER),
+         address(positions), address(turns), turns.shape[1], address(out), mode[0] & BATCH_ORDER,
+         address(keys), address(space)),
     )  # fmt: skip
     parallel(_attend_at(), arguments, rows)
+    keep(keys)
     perturb(address(out), heads * width, rows, heads * width, positions, mode)

@@ -86,6 +86,16 @@ def word_at(typing_context: Any, base_at: Any, index: Any) -> Any:
 
 
 @intrinsic
+def set_word(typing_context: Any, base_at: Any, index: Any, value: Any) -> Any:
+    """Write 64-bit integer `index` of an array at an address."""
+
+    def emit(b: Any, base: Value, index: Value, value: Value) -> None:
+        b.store(value, b.inttoptr(Emitter(b, 1).at(base, index, 8), I64.as_pointer()))
+
+    return numba_intrinsic(types.void, 3, emit)
+
+
+@intrinsic
 def int_at(typing_context: Any, base_at: Any, index: Any) -> Any:
     """32-bit integer `index` of an array at an address."""
 

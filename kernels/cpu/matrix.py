@@ -218,8 +218,8 @@ def columns_of_piece(words, rows):  # type: ignore[no-untyped-def]
     return -(-outputs // (pieces * WIDE)) * WIDE
 
 
-@shared("ds4tui_product_piece", types.void, types.intp, types.intp)
-def _product_piece(arguments: int, piece: int) -> None:
+@shared("ds4tui_product_piece", types.void, *[types.intp] * 3)
+def _product_piece(arguments: int, piece: int, _who: int) -> None:
     words, rows, x, step, out, out_stride, flags, columns = words_at(arguments, 8)
     first = piece * columns
     last = min(first + columns, word_at(words, OUTPUTS))

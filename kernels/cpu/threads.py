@@ -127,14 +127,14 @@ def _yield(typing_context: Any) -> Any:
 
 
 @intrinsic
-def _call(typing_context: Any, function_at: Any, arguments_at: Any, piece: Any) -> Any:
+def _call(typing_context: Any, function_at: Any, arguments_at: Any, piece: Any, who: Any) -> Any:
     """Do a piece."""
 
-    def emit(b: Any, function: Value, arguments: Value, piece: Value) -> None:
-        kind = ir.FunctionType(ir.VoidType(), [I64, I64])
-        b.call(b.inttoptr(function, kind.as_pointer()), [arguments, piece])
+    def emit(b: Any, function: Value, arguments: Value, piece: Value, who: Value) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 3)
+        b.call(b.inttoptr(function, kind.as_pointer()), [arguments, piece, who])
 
-    return numba_intrinsic(types.void, 3, emit)
+    return numba_intrinsic(types.void, 4, emit)
 
 
 @intrinsic
@@ -156,8 +156,8 @@ def set_words(typing_context: Any, base_at: Any, values: Any) -> Any:
     return types.void(types.intp, values), generate
 
 
-@shared("ds4tui_take_pieces", types.intp)
-def _take_pieces() -> int:
+@shared("ds4tui_take_pieces", types.intp, types.intp)
+def _take_pieces(who: int) -> int:
     """Do pieces of the posted job until none is left; how many this thread did."""
     words, did = _shared_words(), 0
     while True:
@@ -167,7 +167,7 @@ def _take_pieces() -> int:
             return did
         function, arguments, pieces = words_at(words + 8 * JOB, 3)
         if _replaced(words, TICKET, ticket, ticket - 1):
-            _call(function, arguments, pieces - left)
+            _call(function, arguments, pieces - left, who)
             add_to_word(words, DONE, 1)
             did += 1
 
@@ -183,20 +183,22 @@ def parallel(function: int, arguments: int, pieces: int) -> None:
     """Do pieces 0..pieces - 1 of a job, together with the workers that are awake.
 
     Args:
-        function: address of a `shared` function of (arguments, piece). A piece is no kernel's
-            thread: it may call `parallel` for a single piece only.
+        function: address of a `shared` function of (arguments, piece, who), who = 0..threads - 1,
+            the thread that it runs on. It calls `parallel` for a single piece only, and takes no
+            memory that could be refused: an error on a worker would wait for Python's lock, which
+            the kernel's thread holds.
         arguments: what it gets; all that this points to stays where it is until the end.
     """
     words = _shared_words()
     if pieces < 2 or shared_word(words, AWAKE) == 0:
         for piece in range(pieces):
-            _call(function, arguments, piece)
+            _call(function, arguments, piece, 0)
         return
     set_words(words + 8 * JOB, (function, arguments, pieces))
     _set(words, DONE, 0)
     number = (shared_word(words, TICKET) >> 32) + 1
     _set(words, TICKET, (number << 32) | pieces)
-    _take_pieces()
+    _take_pieces(0)
     while shared_word(words, DONE) < pieces:
         _pause()
 
@@ -207,7 +209,7 @@ def work(number: int) -> None:
     words, looks = _shared_words(), 0
     add_to_word(words, AWAKE, 1)
     while looks < LOOKS and number < word_at(words, THREADS):
-        looks = 0 if _take_pieces() else looks + 1
+        looks = 0 if _take_pieces(number) else looks + 1
         if looks < SPINS:
             _pause()
         else:

@@ -30,8 +30,8 @@ GROUP = 3
 among those of all groups, their number."""
 
 
-@shared("ds4tui_experts_up", types.void, types.intp, types.intp)
-def _up(arguments: int, piece: int) -> None:
+@shared("ds4tui_experts_up", types.void, *[types.intp] * 3)
+def _up(arguments: int, piece: int, _who: int) -> None:
     """One group's hidden rows, prepared for the second product."""
     (groups, members, factors, rows, step, first_words, word_step, gathered, both, down, prepared,
      down_step, clamp, flags) = words_at(arguments, 14)  # fmt: skip
@@ -51,8 +51,8 @@ def _up(arguments: int, piece: int) -> None:
     prepare(down, size, both, 2 * hidden, flags, prepared + down_step * first)
 
 
-@shared("ds4tui_experts_down", types.void, types.intp, types.intp)
-def _down(arguments: int, piece: int) -> None:
+@shared("ds4tui_experts_down", types.void, *[types.intp] * 3)
+def _down(arguments: int, piece: int, _who: int) -> None:
     """Some columns of all groups' results, added to their rows' totals in the groups' order."""
     (groups, count, members, first_words, word_step, prepared, step, result, total, width, columns,
      flags) = words_at(arguments, 12)  # fmt: skip

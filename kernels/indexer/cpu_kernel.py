@@ -24,13 +24,14 @@ from kernels.cpu.lanes import (
     keep,
     set_float,
     set_int,
+    set_word,
     word_at,
     words_at,
 )
 from kernels.cpu.matrix import product
 from kernels.cpu.row_lanes import rotate_row
 from kernels.cpu.rows import FP4_BLOCK, fp4_blocks, perturb
-from kernels.cpu.threads import address_of, parallel, set_words, spare_words
+from kernels.cpu.threads import address_of, parallel, set_words, spare_words, threads
 from kernels.cpu.transform_lanes import hadamard_row
 from kernels.mode import BATCH_ORDER
 
@@ -63,11 +64,18 @@ def top_k(scores_at, count, k, chosen_at):  # type: ignore[no-untyped-def]
     return float_at(scores_at, worst) - float_at(scores_at, other)
 
 
-@shared("ds4tui_select", types.void, types.intp, types.intp)
-def _select(arguments: int, row: int) -> None:
+@inline
+def scratch_floats(width, most):  # type: ignore[no-untyped-def]
+    """Floats of a thread's workspace: of eight heads the query, weights, and scores of `most` rows,
+    padded to whole blocks; the rows' sums over the heads."""
+    return HEAD_LANES * (width + 1 + most + KEY_BLOCK) + most
+
+
+@shared("ds4tui_select", types.void, *[types.intp] * 3)
+def _select(arguments: int, row: int, who: int) -> None:
     """One row: its query's heads, scores of the rows that it sees, its choice."""
     (q, weights, index_rows, width, heads, turns, turned, positions, ratio, k, rounded, selected,
-     counts, gaps, batch) = words_at(arguments, 15)  # fmt: skip
+     counts, gaps, batch, keys, space, most) = words_at(arguments, 18)  # fmt: skip
     position = word_at(positions, row)
     count = (position + 1) // ratio
     if count <= k:
@@ -82,15 +90,13 @@ def _select(arguments: int, row: int) -> None:
         hadamard_row(head, width)
         if rounded:
             fp4_blocks(head, width, FP4_BLOCK)
-    keys = np.empty(count, np.int64)
+    keys_at = keys + 8 * most * who
     for i in range(count):
-        keys[i] = index_rows + 4 * width * i
-    padded = -(-count // KEY_BLOCK) * KEY_BLOCK
-    space = np.empty((width + 1 + padded) * HEAD_LANES + count, np.float32)
-    query_at = address(space)
+        set_word(keys_at, i, index_rows + 4 * width * i)
+    query_at = space + 4 * scratch_floats(width, most) * who
     lane_at = query_at + 4 * width * HEAD_LANES
     scores_at = lane_at + 4 * HEAD_LANES
-    final_at = scores_at + 4 * padded * HEAD_LANES
+    final_at = scores_at + 4 * (most + KEY_BLOCK) * HEAD_LANES
     scale = np.float32(1.0 / np.sqrt(float(width * heads)))
     middle = width // 2 if batch else width
     for first in range(0, heads, HEAD_LANES):
@@ -101,12 +107,10 @@ def _select(arguments: int, row: int) -> None:
             set_float(lane_at, h, weight * scale)
         for half in range(2 if batch else 1):
             begin, end = half * middle, width if half else middle
-            score_keys(query_at, address(keys), count, begin, end, scores_at, half)
+            score_keys(query_at, keys_at, count, begin, end, scores_at, half)
         relu_weighted(scores_at, count, lane_at, final_at, first)
     set_int(counts, row, k)
     set_float(gaps, row, top_k(final_at, count, k, selected + 4 * k * row))
-    keep(keys)
-    keep(space)
 
 
 _select_at = address_of("ds4tui_select")
@@ -122,7 +126,8 @@ def indexer(  # type: ignore[no-untyped-def]
     counts, gaps, space, mode,
 ):  # fmt: skip
     rows, width = x.shape[0], index_rows.shape[1]
-    flags = mode[0]
+    flags, most = mode[0], index_rows.shape[0]
+    keys = np.empty(threads() * most, np.int64)
     q_at = address(space)
     weights_at = q_at + 4 * rows * heads * width
     product(address(q_words), rows, address(qr), qr.shape[1], q_at, heads * width, flags)
@@ -133,6 +138,7 @@ def indexer(  # type: ignore[no-untyped-def]
         arguments,
         (q_at, weights_at, address(index_rows), width, heads, address(turns), turns.shape[1],
          address(positions), ratio, k, rounded, address(selected), address(counts), address(gaps),
-         flags & BATCH_ORDER),
+         flags & BATCH_ORDER, address(keys), weights_at + 4 * rows * heads, most),
     )  # fmt: skip
     parallel(_select_at(), arguments, rows)
+    keep(keys)

@@ -135,6 +135,19 @@ INTERRUPTED = {
         held = [Held()]
         cli._MAIN["ab"] = work
     """,
+    "again while it is answered": """
+        from ds4tui import cli, interrupts
+        def work(words):
+            plain = os.write
+            def write(file, data):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)
+                return plain(file, data)
+            os.write = write
+            with interrupts.raised():
+                press()
+        cli._MAIN["ab"] = work
+    """,
 }
 
 

@@ -239,9 +239,9 @@ def test_digests_do_not_disturb(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"threads": 4096}, "--threads is 4096; this process may use"),
+        ({"threads": 4096}, "--threads is 4096; expected 1 to"),
         ({"context": 10**6}, "--ctx is 1000000; the target was made for at most 1024 tokens"),
-        ({"threads": 2, "device": "cuda"}, "--threads is for the CPU"),
+        ({"threads": 2, "device": "cuda"}, "--threads is for the kernels of the CPU"),
         ({"device": "cuda"}, "cuda"),
         ({"model": "none.gguf"}, "none.gguf"),
         ({"mtp": ("none.gguf",)}, "none.gguf"),

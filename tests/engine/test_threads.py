@@ -71,7 +71,7 @@ def test_bits_are_those_of_one_thread(parts: Parts, numerics: str, number: int) 
 
 def test_a_loaded_pair_has_the_threads_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, _ = model_files(None, None)
-    monkeypatch.setattr("engine.load.most_threads", lambda: 2)
+    monkeypatch.setattr("engine.settings.most_threads", lambda: 2)
     load_parts(EngineFiles(model, threads=2), lambda _event: None)
     assert SHARED[THREADS] == 2
     load_parts(EngineFiles(model), lambda _event: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import types
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from engine import events as ev
 from engine.errors import Ds4Error
 from engine.events import StateDrift, TokenText
-from engine.trace import EVENTS, SCHEMA, TraceWriter, decode, encode, read_trace
+from engine.trace import EVENTS, SCHEMA, TraceWriter, _whole_lines, decode, encode, read_trace
 from tests.engine.races import engine, run
 from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, random_script
 
@@ -87,6 +88,18 @@ def test_a_trace_cut_at_any_byte_is_read_up_to_there(tmp_path: Path) -> None:
         assert len(found) == data[:end].count(b"\n") - 1
 
 
+def test_a_line_that_is_ended_while_it_is_read_is_left_out(tmp_path: Path) -> None:
+    """What a file gives after its half line is the other half."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"")
+
+    class Growing(io.FileIO):
+        def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
+            return iter((b"whole\n", b"ha", b"lf\n"))
+
+    assert list(_whole_lines(Growing(path), None)) == [b"whole"]  # type: ignore[arg-type]
+
+
 def test_bytes_are_hex_and_infinities_are_strings() -> None:
     text = encode(TokenText("r", -1, 5, ((7, b"\xff\x1b"),)))
     assert text["entries"] == [[7, "ff1b"]]
@@ -136,6 +149,7 @@ COMMITTED = (
             "64 bits",
         ),
         ("[" * 100_000 + "\n", "is no trace"),
+        ("\0" * 10_000_000, "is no trace"),
         (
             '{"schema": "ds4tui.trace/1"}\n' + "[" * 100_000 + "\n",
             "line 2 is no event: it is nested too deeply",
