@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, cast
 
+from textual import constants
 from textual.actions import parse
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.types import AnimationLevel
 
@@ -58,6 +60,9 @@ INSTRUMENTS: tuple[type[Instrument], ...] = (
     RunsScreen,
 )
 """The numbered screens."""
+
+BROKEN = 2
+"""Exit code after an error of the program's own, which Textual has printed."""
 
 SEVERITIES = {"error": "error", "warning": "warning"}
 
@@ -119,6 +124,14 @@ class Ds4App(RunActions):
         self.animation_level = cast(AnimationLevel, self.config.animation)
         self.problem: Ds4Error | None = None
         self.instruments = {kind.KEY: kind(controller) for kind in INSTRUMENTS}
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's own, except where there is one that takes whatever a terminal sends."""
+        if os.name != "posix" or constants.DRIVER is not None:
+            return super().get_driver_class()
+        from ds4tui.posix_driver import PosixDriver  # what it imports is there on POSIX only
+
+        return PosixDriver
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and what keeps everything to ASCII where it must be."""
@@ -207,9 +220,10 @@ class Ds4App(RunActions):
         for level, text in changes.notices:
             severity = SEVERITIES.get(level, "information")
             self.notify(visible(text), severity=severity, markup=False)  # type: ignore[arg-type]
-        rendered = self.controller.rendered
-        if changes.rendered and rendered is not None and isinstance(self.screen, PromptEditor):
-            self.screen.show_rendered(rendered, self.controller.token_bytes)
+        rendered, top = self.controller.rendered, self.screen
+        # An editor that is not mounted yet has asked for nothing.
+        if changes.rendered and rendered and isinstance(top, PromptEditor) and top.is_mounted:
+            top.show_rendered(rendered, self.controller.token_bytes)
         if changes.state or changes.record or changes.ended or changes.parted or changes.suite:
             self.refresh_bindings()
 
@@ -359,7 +373,7 @@ def controller_for(options: RunOptions, trace: TraceWriter | None = None) -> Con
 
 
 def run_app(options: RunOptions) -> int:
-    """Run the interface until it is quit; returns the exit code.
+    """Run the interface until it is quit; returns the exit code, `BROKEN` when a bug ended it.
 
     Raises:
         Ds4Error: before anything is drawn, or after the interface has closed because of it.
@@ -376,5 +390,6 @@ def run_app(options: RunOptions) -> int:
             trace.close()
     if app.problem is not None:
         raise app.problem
-    found = app.return_value if isinstance(app.return_value, int) else 0
-    return found or app.return_code or 0
+    if app.return_code != 0:  # 1, or None after what another thread raised: nothing left it
+        return BROKEN
+    return app.return_value or 0

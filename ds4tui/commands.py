@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from textual import on
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.message import Message
+from textual.widgets import Input
+
+from ds4tui.screens.dialog import Dialog
 
 if TYPE_CHECKING:
     from ds4tui.app import Ds4App
@@ -61,8 +66,15 @@ COMMANDS = (
 """(binding id, palette entry); a screen's own keys are added with their descriptions."""
 
 
-class Palette(CommandPalette):
-    """Textual's palette, in which no key acts on a list that has no room to be laid out."""
+class Palette(CommandPalette, Dialog[None]):
+    """Textual's palette, left once; no key acts on a list without room to be laid out."""
+
+    @on(Input.Submitted)
+    @on(CommandList.OptionSelected)
+    def _choose_once(self, event: Message) -> None:
+        """A second enter finds the palette left, and must not do the command again."""
+        if not self.is_active:
+            event.prevent_default()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Textual 8.2.8 fails on a page of such a list."""

@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from ds4tui.screens.dialog import Dialog
 from ds4tui.widgets.fields import SafeInput
 
 
-class AskText(ModalScreen[str | None]):
+class AskText(Dialog[str | None]):
     """Gives back what was written, or None.
 
     Args:

@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 
 from ds4tui.paint.panes import wrapped
+from ds4tui.screens.dialog import Dialog
 from ds4tui.spans import Row, spread
 from ds4tui.widgets.rows_view import RowsView
 
@@ -63,7 +63,7 @@ def _entry(head: str, role: str, what: str, width: int) -> list[Row]:
     return [[("  ", ""), (head, role), *first], *([(" " * indent, ""), *row] for row in more)]
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """Everything a key can do here, read from the bindings themselves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -8,17 +8,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 
 from ds4tui.controller import Controller
 from ds4tui.paint.model import file_rows, pair_rows
+from ds4tui.screens.dialog import Dialog
 from ds4tui.spans import Row
 from ds4tui.widgets.rows_view import RowsView
 
 LOOKS_HZ = 4
 
 
-class ModelPanel(ModalScreen[None]):
+class ModelPanel(Dialog[None]):
     """What is loaded, and what the run shown was started with."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,6 +6,7 @@ Owns the fields and the history's position. What it gives back is a `Prompt` to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import events
@@ -14,9 +15,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from ds4tui.screens.dialog import Dialog
 from ds4tui.visible import drawable_line
 from ds4tui.widgets.fields import SafeInput, SafeTextArea
 from ds4tui.widgets.toggle import Toggle
@@ -29,7 +30,11 @@ class PromptText(SafeTextArea):
     """The prompt: enter runs it, up on the first row goes back in history."""
 
     class Submitted(Message):
-        """Enter was pressed."""
+        """Enter was pressed, when the text was this: more may have been typed since."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     class HistoryAsked(Message):
         """Up on the first row (-1) or down on the last (1)."""
@@ -44,7 +49,7 @@ class PromptText(SafeTextArea):
         if event.key == "enter":
             event.stop()
             event.prevent_default()
-            self.post_message(self.Submitted())
+            self.post_message(self.Submitted(self.text))
         elif event.key == "ctrl+j":
             event.stop()
             event.prevent_default()
@@ -66,7 +71,7 @@ class PromptText(SafeTextArea):
         return self.wrapped_document.location_to_offset(self.cursor_location).y
 
 
-class PromptEditor(ModalScreen[Prompt | None]):
+class PromptEditor(Dialog[Prompt | None]):
     """Edits one prompt.
 
     Args:
@@ -160,20 +165,19 @@ class PromptEditor(ModalScreen[Prompt | None]):
 
     def on_input_submitted(self) -> None:
         """Enter runs from every field."""
-        self._run()
+        self._run(self.prompt)
 
-    def on_prompt_text_submitted(self) -> None:
+    def on_prompt_text_submitted(self, event: PromptText.Submitted) -> None:
         """Enter runs."""
-        self._run()
+        self._run(replace(self.prompt, text=event.text))
 
     def on_key(self, event: events.Key) -> None:
         """Enter on a switch runs too."""
         if event.key == "enter":
             event.stop()
-            self._run()
+            self._run(self.prompt)
 
-    def _run(self) -> None:
-        prompt = self.prompt
+    def _run(self, prompt: Prompt) -> None:
         if prompt.text.strip() or not prompt.chat:
             self.dismiss(prompt)
 

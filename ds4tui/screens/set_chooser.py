@@ -11,11 +11,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from ds4tui.options import BUILT_IN_SETS, PromptEntry, set_name
 from ds4tui.paint.matrix import wrapped
+from ds4tui.screens.dialog import Dialog
 from ds4tui.spans import Row
 from ds4tui.visible import drawable_line
 from ds4tui.widgets.fields import SafeInput
@@ -26,7 +26,7 @@ Chosen = tuple[tuple[PromptEntry, ...], str]
 Reader = Callable[[str], tuple[PromptEntry, ...]]
 
 
-class SetChooser(ModalScreen[Chosen | None]):
+class SetChooser(Dialog[Chosen | None]):
     """Asks for a set by name or path.
 
     Args:

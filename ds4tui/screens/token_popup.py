@@ -8,14 +8,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 
 from ds4tui.paint import token_card
 from ds4tui.run_record import RunRecord
+from ds4tui.screens.dialog import Dialog
 from ds4tui.widgets.rows_view import RowsView
 
 
-class TokenPopup(ModalScreen[int]):
+class TokenPopup(Dialog[int]):
     """Shows one index; moves along the run; gives back where it stood when closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

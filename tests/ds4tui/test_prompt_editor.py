@@ -89,6 +89,23 @@ async def test_prompt_editor_shows_the_rendered_ids() -> None:
         assert any("2 ids: 3=<｜User｜> 17=[b]" in row for row in session.screen)
 
 
+async def test_ids_that_come_while_the_editor_opens() -> None:
+    """What an editor asked for that has been left."""
+    session = Session(prompt=None)
+    async with session.app.run_test(size=SMALL) as pilot:
+        await settle(pilot, lambda: session.controller.ready is not None)
+        session.link.waiting += [PromptRendered("", -1, 0, "an earlier text", (1, 2, 3))]
+
+        def open_and_drain() -> None:
+            session.app.action_prompt()
+            session.app.drain()
+
+        session.app.call_later(open_and_drain)
+        await settle(pilot)
+        await pilot.press("x")
+        assert session.app.screen.query_one(PromptText).text == "x"
+
+
 async def test_an_empty_prompt_is_not_run() -> None:
     session = Session(prompt=None)
     async with session.app.run_test(size=SMALL) as pilot:

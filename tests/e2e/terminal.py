@@ -19,12 +19,13 @@ class Terminal:
     """One tmux server with one window, of its own socket and configuration.
 
     Args:
-        folder: for the socket.
+        folder: for the socket and what is sent.
         size: columns and rows.
     """
 
     def __init__(self, folder: Path, size: tuple[int, int] = (80, 24)) -> None:
         self._socket = str(folder / "tmux")
+        self._bytes = folder / "bytes"
         environment = {**os.environ, "TERM": "tmux-256color", "LC_ALL": "C.UTF-8"}
         environment["XDG_DATA_HOME"] = str(folder / "data")
         environment["XDG_CONFIG_HOME"] = str(folder / "config")
@@ -60,6 +61,12 @@ class Terminal:
     def press(self, *keys: str) -> None:
         """Press keys by tmux's names."""
         self._tmux("send-keys", "-t", "t", *keys)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are, in one write."""
+        self._bytes.write_bytes(data)
+        self._tmux("load-buffer", str(self._bytes))
+        self._tmux("paste-buffer", "-d", "-r", "-t", "t")
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the window another size."""

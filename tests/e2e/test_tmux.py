@@ -154,6 +154,25 @@ def test_a_replay_is_stepped_and_gone_through(terminal: Terminal, trace: str) ->
     terminal.wait_for("status=0")
 
 
+BYTES = {
+    "another encoding": b"\xe9",
+    "no encoding": b"\xff\xfe\xc0\x80\xe2\x82x",
+    "a number no terminal has": b"\x1b[120262026u",
+}
+
+
+@pytest.mark.parametrize("sent", BYTES.values(), ids=BYTES)
+def test_no_byte_ends_the_interface(terminal: Terminal, trace: str, sent: bytes) -> None:
+    terminal.run("replay", trace)
+    terminal.wait_for("DONE 1.9 s")
+    terminal.send(sent + b"?")
+    terminal.wait_for("Pause or resume")
+    terminal.send(sent + b"q")
+    terminal.wait(lambda rows: "Pause or resume" not in "".join(rows), "help closed")
+    terminal.press("q")
+    terminal.wait_for("status=0")
+
+
 def test_a_terminal_that_goes_away_leaves_the_trace_and_no_process(
     terminal: Terminal, tmp_path: Path
 ) -> None:
