@@ -26,12 +26,6 @@ _view = SHARED.data  # faster to read than the array
 _calls: list[threading.Event] = []
 
 
-def threads() -> int:
-    """Threads in all, the kernels' own among them."""
-    found: int = _view[THREADS]
-    return found
-
-
 def set_threads(threads: int) -> None:
     """Compute CPU kernels on so many threads from now on, the caller's own among them.
 

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from kernels.mode import Mode
-from kernels.threads import threads
 
 
 @cache
 def _cpu() -> Any:
     from kernels.attention import cpu_kernel
-    from kernels.cpu.workspace import workspace
 
-    return cpu_kernel, workspace
+    return cpu_kernel
 
 
 @cache
@@ -42,7 +40,7 @@ def key_spans(positions: np.ndarray, window: int, ratio: int, spans: np.ndarray)
     if not isinstance(positions, np.ndarray):
         _cuda().key_spans(positions, window, ratio, spans)
         return
-    _cpu()[0].key_spans(positions, window, ratio, spans)
+    _cpu().key_spans(positions, window, ratio, spans)
 
 
 def attention(
@@ -82,9 +80,7 @@ def attention(
             mode,
         )  # fmt: skip
         return
-    cpu, workspace = _cpu()
-    floats = cpu.scratch_floats.py_func(ring.shape[1], ring.shape[0] + extra.shape[0])
-    cpu.attention(
+    _cpu().attention(
         q, ring, extra, spans, selected, counts, sinks, positions, turns, sinks.size, out,
-        workspace(threads() * floats), mode.words,
+        mode.words,
     )  # fmt: skip

@@ -97,13 +97,15 @@ _attend_at = address_of("ds4tui_attend")
 
 @kernel(
     "void(float32[:,::1], float32[:,::1], float32[:,::1], int64[:,::1], int32[:,::1], int32[::1],"
-    " float32[::1], int64[::1], float32[:,::1], int64, float32[:,::1], float32[::1], int64[::1])"
+    " float32[::1], int64[::1], float32[:,::1], int64, float32[:,::1], int64[::1])"
 )
 def attention(  # type: ignore[no-untyped-def]
-    q, ring, extra, spans, selected, counts, sinks, positions, turns, heads, out, space, mode
+    q, ring, extra, spans, selected, counts, sinks, positions, turns, heads, out, mode
 ):
     rows, width = q.shape[0], ring.shape[1]
-    keys = np.empty(threads() * (ring.shape[0] + extra.shape[0]), np.int64)
+    most = ring.shape[0] + extra.shape[0]
+    keys = np.empty(threads() * most, np.int64)
+    space = np.empty(threads() * scratch_floats(width, most), np.float32)
     arguments = spare_words()
     set_words(
         arguments,
@@ -114,4 +116,5 @@ def attention(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     parallel(_attend_at(), arguments, rows)
     keep(keys)
+    keep(space)
     perturb(address(out), heads * width, rows, heads * width, positions, mode)

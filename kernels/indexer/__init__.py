@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.mode import Mode
-from kernels.threads import threads
 
 
 class Indexer(NamedTuple):
@@ -72,9 +71,7 @@ def select_rows(
         )  # fmt: skip
         return
     cpu, workspace = _cpu()
-    capacity, width = index_rows.shape
-    floats = len(x) * heads * (width + 1) + threads() * cpu.scratch_floats.py_func(width, capacity)
-    space = workspace(floats)
+    space = workspace(len(x) * heads * (index_rows.shape[1] + 1))
     cpu.indexer(
         x, qr, positions, weights.q_b.words, weights.proj.words, turns, heads, ratio, k, rounded,
         index_rows, selected, counts, gaps, space, mode.words,

@@ -128,6 +128,7 @@ def indexer(  # type: ignore[no-untyped-def]
     rows, width = x.shape[0], index_rows.shape[1]
     flags, most = mode[0], index_rows.shape[0]
     keys = np.empty(threads() * most, np.int64)
+    scratch = np.empty(threads() * scratch_floats(width, most), np.float32)
     q_at = address(space)
     weights_at = q_at + 4 * rows * heads * width
     product(address(q_words), rows, address(qr), qr.shape[1], q_at, heads * width, flags)
@@ -138,7 +139,8 @@ def indexer(  # type: ignore[no-untyped-def]
         arguments,
         (q_at, weights_at, address(index_rows), width, heads, address(turns), turns.shape[1],
          address(positions), ratio, k, rounded, address(selected), address(counts), address(gaps),
-         flags & BATCH_ORDER, address(keys), weights_at + 4 * rows * heads, most),
+         flags & BATCH_ORDER, address(keys), address(scratch), most),
     )  # fmt: skip
     parallel(_select_at(), arguments, rows)
     keep(keys)
+    keep(scratch)

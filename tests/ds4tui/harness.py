@@ -11,7 +11,8 @@ from textual.pilot import Pilot
 
 from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
-from ds4tui.controller import Choices, Controller
+from ds4tui.controller import NO_CHOICES, Choices, Controller
+from ds4tui.link import ReplayLink
 from ds4tui.options import PromptEntry
 from ds4tui.run_record import RunRecord
 from engine.events import EngineReady, Event, FileInfo
@@ -99,6 +100,18 @@ def make_controller(
         choices=ALL,
         clock=clock or Clock(),
     )
+
+
+def replayed(events: Sequence[Event], speed: float = 1.0) -> tuple[Controller, Clock]:
+    """A controller that plays recorded events, and the clock that it plays them by."""
+    clock = Clock()
+    controller = Controller(
+        lambda: ReplayLink(events, clock, speed),
+        prompt=Prompt(streams.PROMPT),
+        choices=NO_CHOICES,
+        clock=clock,
+    )
+    return controller, clock
 
 
 def make_app(controller: Controller, **config: object) -> Ds4App:

@@ -11,29 +11,16 @@ from pathlib import Path
 import pytest
 
 from ds4tui.app import Ds4App, controller_for
-from ds4tui.controller import NO_CHOICES, Controller
-from ds4tui.link import ReplayLink
+from ds4tui.controller import Controller
 from ds4tui.options import replay_options
 from ds4tui.run_state import RunState
 from ds4tui.status import state_text
 from engine.errors import Ds4Error
 from engine.events import Event, LoadProgress, RunFinished, SuiteFinished, SuiteStarted
-from engine.settings import Prompt
 from engine.trace import read_trace, trace_text
 from tests.ds4tui import streams
-from tests.ds4tui.harness import Clock, make_app, settle
+from tests.ds4tui.harness import Clock, make_app, replayed, settle
 from tests.ds4tui.session import screen_of
-
-
-def replayed(events: Sequence[Event], speed: float = 1.0) -> tuple[Controller, Clock]:
-    clock = Clock()
-    controller = Controller(
-        lambda: ReplayLink(events, clock, speed),
-        prompt=Prompt(streams.PROMPT),
-        choices=NO_CHOICES,
-        clock=clock,
-    )
-    return controller, clock
 
 
 def begun(events: Sequence[Event]) -> tuple[Controller, Clock]:

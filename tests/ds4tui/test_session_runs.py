@@ -11,8 +11,6 @@ import pytest
 
 from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
-from ds4tui.controller import NO_CHOICES, Controller
-from ds4tui.link import ReplayLink
 from ds4tui.pair import PairRecord
 from ds4tui.run_record import RUNS_KEPT
 from ds4tui.run_state import RunState
@@ -21,16 +19,15 @@ from ds4tui.spans import text_of
 from ds4tui.trace_store import KEPT, TraceStore
 from ds4tui.widgets.bars import KeyFooter
 from engine.events import Event, RunFailed, RunFinished
-from engine.settings import Prompt
 from engine.trace import read_trace
 from tests.ds4tui import streams, suite_streams
 from tests.ds4tui.harness import (
     READY,
-    Clock,
     FakeLink,
     make_app,
     make_controller,
     record_of,
+    replayed,
     settle,
 )
 from tests.ds4tui.sweeps import SweepScript, sweep
@@ -186,13 +183,7 @@ def test_an_engine_that_fails_ends_its_run() -> None:
 
 def test_a_trace_that_was_cut_off_leaves_no_running_run() -> None:
     part = streams.until(streams.diverged_run(), 50)
-    clock = Clock()
-    controller = Controller(
-        lambda: ReplayLink(part, clock),
-        prompt=Prompt(streams.PROMPT),
-        choices=NO_CHOICES,
-        clock=clock,
-    )
+    controller, clock = replayed(part)
     controller.start()
     controller.drain()
     clock.now = 1e6
@@ -302,13 +293,7 @@ async def test_the_way_back_from_a_comparison() -> None:
 
 
 async def test_a_report_that_cannot_be_written_says_why() -> None:
-    clock = Clock()
-    controller = Controller(
-        lambda: ReplayLink(streams.diverged_run(), clock),
-        prompt=Prompt(streams.PROMPT),
-        choices=NO_CHOICES,
-        clock=clock,
-    )
+    controller, clock = replayed(streams.diverged_run())
     app = make_app(controller)
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot, lambda: controller.state is RunState.PREFILL)

@@ -12,15 +12,12 @@ from textual.pilot import Pilot
 
 from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
-from ds4tui.controller import NO_CHOICES, Controller
-from ds4tui.link import ReplayLink
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.trace_store import TraceStore
 from engine.events import Event, FileInfo, RunStarted
-from engine.settings import Prompt
 from tests.ds4tui import streams
-from tests.ds4tui.harness import READY, Clock, FakeLink, make_app, make_controller, settle
+from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, replayed, settle
 from tests.ds4tui.test_snapshots import SIZES
 
 Compare = Callable[..., bool]
@@ -134,13 +131,7 @@ def large_run() -> list[Event]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_replay_paused_at_an_index(snap_compare: Compare, size: tuple[int, int]) -> None:
-    clock = Clock()
-    controller = Controller(
-        lambda: ReplayLink(streams.diverged_run(), clock),
-        prompt=Prompt(streams.PROMPT),
-        choices=NO_CHOICES,
-        clock=clock,
-    )
+    controller, _ = replayed(streams.diverged_run())
 
     async def before(pilot: Pilot[int]) -> None:
         await settle(pilot, lambda: controller.state is RunState.PREFILL)
