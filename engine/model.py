@@ -281,7 +281,7 @@ class Model:
         indexer = block.indexer if chosen else None
         counts = b.all_rows if indexer is None else b.counts
 
-        def compressed_rows() -> None:
+        def compressed_rows() -> bool:
             if ratio:
                 self._compress(block, s, x, b.positions, m.compressor)
             if indexer is not None:
@@ -289,6 +289,7 @@ class Model:
                     x, b.qr, b.positions, indexer, turns, c.index_heads, ratio, c.index_top_k,
                     self.rounded, s.index, b.selected, counts, b.gaps, m.indexer,
                 )  # fmt: skip
+            return indexer is not None
 
         qkv(
             x, b.positions, block.qkv, turns, eps, c.heads, self._raw_rounding, b.qr, b.q, s.raw,
@@ -302,6 +303,7 @@ class Model:
             b.q, s.raw, s.comp, b.spans[ratio], b.selected, counts, block.sinks, b.positions,
             turns, eps, b.o, m.attention,
             reach=(c.window, c.index_top_k if ratio == 4 else s.comp.shape[0]),
+            ratio=ratio if indexer is None else 0,
         )  # fmt: skip
         return attn_out(b.o, block.attn_out, b.y, b.positions, m.attn_out)
 

@@ -57,6 +57,7 @@ def attention(
     out: np.ndarray,
     mode: Mode,
     reach: tuple[int, int] = (0, 0),
+    ratio: int = 0,
 ) -> None:
     """Attend and rotate the result back.
 
@@ -73,11 +74,13 @@ def attention(
         out: (n, H * D), written.
         reach: most ring rows and most rows of `extra` that a row can see; read on CUDA only, where
             it sizes the launch.
+        ratio: tokens per row of `extra` where none are selected, else 0: rows that tokens before
+            positions[0] completed are read on CUDA while the kernel that writes q still runs.
     """
     if not isinstance(q, np.ndarray):
         _cuda().attention(
             q, ring, extra, spans, selected, counts, sinks, positions, turns, epsilon, out, reach,
-            mode,
+            ratio, mode,
         )  # fmt: skip
         return
     _cpu().attention(

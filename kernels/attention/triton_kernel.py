@@ -22,6 +22,8 @@ HEADS, KEYS = 16, 16
 """Heads and keys of one program."""
 PIECE = 64
 """Columns of a row that a warp multiplies by itself."""
+CHOSEN_REGISTERS = 168
+"""Of a thread that reads selected rows: three of its programs fit on a multiprocessor, not two."""
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -54,23 +56,34 @@ def _finished(x, c, s, width, epsilon):
 
 
 @triton.jit
+def _listed(index, spans, selected, choices, counts, row):
+    """Which rows of `extra` a row's keys of some indices are, and whether it has so many."""
+    count = tl.load(counts + row)
+    picked = tl.load(selected + row * choices + index, mask=index < choices, other=0)
+    limit = tl.where(count >= 0, count.to(tl.int64), tl.load(spans + row * 3 + 2))
+    return tl.where(count >= 0, picked, index), index < limit
+
+
+@triton.jit
 def _chunk_kernel(
     q, ring, slots, extra, spans, selected, choices, counts, positions, turns, size, tops, totals,
-    sums, heads, width, scale, epsilon, RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr,
-    KEYS: tl.constexpr, HEADS: tl.constexpr, PIECE: tl.constexpr, WIDE: tl.constexpr,
-    FULL: tl.constexpr, HALF: tl.constexpr,
+    sums, heads, width, scale, epsilon, ratio, CHOSEN: tl.constexpr, RING_CHUNKS: tl.constexpr,
+    CHUNKS: tl.constexpr, KEYS: tl.constexpr, HEADS: tl.constexpr, PIECE: tl.constexpr,
+    WIDE: tl.constexpr, FULL: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Scores, shares and weighted sum of one chunk of keys, for a group of heads.
 
-    The kernel before wrote the queries; ring rows are older and loaded before it has ended. What
-    lanes wrote (rows of `extra`, which of them are selected) is there when it has.
+    The kernel before wrote the queries; ring rows, and rows of `extra` that earlier steps wrote,
+    are older and loaded before it has ended. What this step wrote on lanes is there when it has.
 
-    HALF: on tensor cores. FULL: heads and width fill their tiles.
+    HALF: on tensor cores. FULL: heads and width fill their tiles. CHOSEN: rows may be selected.
     """
     chunk, group, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = tl.arange(0, KEYS)
     position = tl.load(positions + row)
     turns += position * size
+    listed = (chunk >= RING_CHUNKS) & CHOSEN
+    index = (chunk - RING_CHUNKS) * KEYS + j
     if chunk < RING_CHUNKS:
         first = tl.load(spans + row * 3)
         place = first + chunk * KEYS + j
@@ -78,19 +91,13 @@ def _chunk_kernel(
         line = place.to(tl.int32) % slots
         keys = ring
     else:
-        index = (chunk - RING_CHUNKS) * KEYS + j
-        line = index
         limit = tl.load(spans + row * 3 + 2)
-        if (chunk - RING_CHUNKS) * KEYS < limit:  # else there is nothing to choose from
-            inputs_ready()
-            count = tl.load(counts + row)
-            chosen = count >= 0
-            listed = index < tl.maximum(count, 0)
-            picked = tl.load(selected + row * choices + index, mask=listed, other=0)
-            line = tl.where(chosen, picked, index)
-            limit = tl.where(chosen, count.to(tl.int64), limit)
         real = index < limit
+        line = index
         keys = extra
+        if not CHOSEN:  # noqa: SIM102 - decided when it is compiled
+            if (chunk - RING_CHUNKS + 1) * KEYS > tl.load(positions) // ratio:
+                inputs_ready()  # these tokens may complete a row of the chunk
     if tl.max(real.to(tl.int32), 0) > 0:
         if HALF:
             # The width in pieces that a warp each multiplies.
@@ -98,7 +105,7 @@ def _chunk_kernel(
             d = (p * PIECE)[:, None, None] + i[None, None, :]
             column = FULL | (d < width)
             at = keys + line.to(tl.int64)[None, :, None] * width + d
-            tile = tl.load(at, mask=real[None, :, None] & column, other=0.0).to(tl.float16)
+            tile = tl.load(at, mask=real[None, :, None] & column & (not listed), other=0.0)
             half = tl.arange(0, PIECE // 2)
             pair = (p * (PIECE // 2))[:, None, None] + half[None, None, :] - (width - size) // 2
             turning = (pair >= 0) & (pair < size // 2)
@@ -109,7 +116,14 @@ def _chunk_kernel(
             own = FULL | (h < heads)
             at = q + (row * heads + h)[None, :, None] * width + d
             query = tl.load(at, mask=own[None, :, None] & column, other=0.0)
+            if listed:
+                line, real = _listed(index, spans, selected, choices, counts, row)
+                tile = tl.load(
+                    keys + line.to(tl.int64)[None, :, None] * width + d,
+                    mask=real[None, :, None] & column, other=0.0,
+                )  # fmt: skip
             query = _finished(query, c, s, width, epsilon).to(tl.float16)
+            tile = tile.to(tl.float16)
             scores = tl.sum(tl.dot(query, tl.permute(tile, (0, 2, 1))), 0) * scale
             scores = tl.where(real[None, :], scores, float("-inf"))
             top = tl.max(scores, 1)
@@ -123,6 +137,9 @@ def _chunk_kernel(
             tl.store(at, out, mask=own[None, :, None] & column)
         else:
             d = tl.arange(0, WIDE)
+            if listed:
+                inputs_ready()
+                line, real = _listed(index, spans, selected, choices, counts, row)
             at = keys + line.to(tl.int64)[:, None] * width + d[None, :]
             tile = tl.load(at, mask=real[:, None] & (d < width)[None, :], other=0.0)
             c, s = row_turns(turns, width, size, 1.0, WIDE)
@@ -194,7 +211,8 @@ def _combine_kernel(
 
 def attention(
     q: Any, ring: Any, extra: Any, spans: Any, selected: Any, counts: Any, sinks: Any,
-    positions: Any, turns: Any, epsilon: float, out: Any, reach: tuple[int, int], mode: Mode,
+    positions: Any, turns: Any, epsilon: float, out: Any, reach: tuple[int, int], ratio: int,
+    mode: Mode,
 ) -> None:  # fmt: skip
     """As `kernels.attention.attention`.
 
@@ -212,10 +230,11 @@ def attention(
     wide = max(64, triton.next_power_of_2(width))
     _chunk_kernel[(chunks, triton.cdiv(heads, HEADS), rows)](
         q, ring, ring.shape[0], extra, spans, selected, selected.shape[1], counts, positions, turns,
-        turns.shape[1], tops, totals, sums, heads, width, 1.0 / width**0.5, epsilon,
-        RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, HEADS=HEADS, PIECE=PIECE, WIDE=wide,
-        FULL=wide == width and heads % HEADS == 0, HALF=numerics(mode) != "vector", num_warps=4,
-        **early(device),
+        turns.shape[1], tops, totals, sums, heads, width, 1.0 / width**0.5, epsilon, ratio,
+        CHOSEN=ratio == 0, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, HEADS=HEADS,
+        PIECE=PIECE, WIDE=wide, FULL=wide == width and heads % HEADS == 0,
+        HALF=numerics(mode) != "vector", num_warps=4,
+        maxnreg=None if ratio else CHOSEN_REGISTERS, **early(device),
     )  # fmt: skip
     _combine_kernel[(heads, rows)](
         spans, counts, sinks, tops, totals, sums, positions, turns, turns.shape[1], out, heads,

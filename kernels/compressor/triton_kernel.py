@@ -26,6 +26,7 @@ from kernels.cuda.rows import (
 )
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
+from kernels.packed.early import all_written, early
 
 PLAIN, ROUNDED = 0, 1
 STORE_COLUMNS = 512
@@ -119,7 +120,12 @@ def _compress_kernel(
     OVERLAPS: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, COUNT: tl.constexpr,
     WIDE: tl.constexpr, INDEX_WIDE: tl.constexpr, STAGES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Programs of a row: pool, [pool of the indexer], stores, [stores of the indexer]."""
+    """Programs of a row: pool, [pool of the indexer], stores, [stores of the indexer].
+
+    In place when the product has ended. Says nothing to the kernel after: that one is in the line,
+    and its wait for the line's kernels need not be one for a lane's.
+    """
+    all_written()
     part, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)
     first = tl.load(positions)
@@ -192,6 +198,7 @@ def compress_layer(
             WIDE=max(64, triton.next_power_of_2(width)),
             INDEX_WIDE=max(32, triton.next_power_of_2(max(index_width, 1))),
             STAGES=max(index_width, 1).bit_length() - 1, COLUMNS=STORE_COLUMNS, num_warps=8,
+            **early(x.device),
         )  # fmt: skip
         if index_width:
             lanes.ready(state.index)

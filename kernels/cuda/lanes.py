@@ -21,12 +21,14 @@ ROWS, SHARED, CHOICE = 1, 2, 3
 class _Lanes:
     """Streams beside one stream.
 
-    `ready` has an event per tensor that work aside may begin at; `busy` the lanes to be joined.
+    `ready` has an event per tensor that work aside may begin at; `busy` the lanes to be joined;
+    `made` the last tensor that each of them has made ready.
     """
 
     def __init__(self) -> None:
         self.ready: dict[int, Any] = {}
         self.busy: dict[int, Any] = {}
+        self.made: dict[int, int] = {}
         self.current = 0
 
 
@@ -61,13 +63,14 @@ def current() -> int:
 
 
 def ready(x: Any) -> None:
-    """All that writes tensor x has been launched here, in the line or on a lane."""
+    """All that writes tensor x has been launched here, in the line or as the last on a lane."""
     if _open is not None:
         import torch
 
         event = torch.cuda.Event()
         event.record()
         _open.ready[x.data_ptr()] = event
+        _open.made[_open.current] = x.data_ptr()
 
 
 @contextmanager
@@ -85,6 +88,7 @@ def aside(x: Any, lane: int) -> Iterator[None]:
     stream = _stream(x.device, lane)
     stream.wait_event(event)
     _open.current, _open.busy[lane] = lane, stream
+    _open.made.pop(lane, None)
     try:
         with torch.cuda.stream(stream):
             yield
@@ -93,12 +97,20 @@ def aside(x: Any, lane: int) -> Iterator[None]:
 
 
 def wait(x: Any) -> None:
-    """What is launched here after this waits for x, as it was when it was last `ready`."""
-    event = _open.ready.get(x.data_ptr()) if _open is not None else None
-    if event is not None:
-        import torch
+    """What is launched here after this waits for x, as it was when it was last `ready`.
 
-        torch.cuda.current_stream().wait_event(event)
+    Where the line waits for the last tensor that a lane has made, it has joined that lane: a second
+    edge of the graph from there would keep a kernel from an early launch.
+    """
+    event = _open.ready.get(x.data_ptr()) if _open is not None else None
+    if _open is None or event is None:
+        return
+    import torch
+
+    torch.cuda.current_stream().wait_event(event)
+    if not _open.current:
+        for lane in [lane for lane, made in _open.made.items() if made == x.data_ptr()]:
+            _open.busy.pop(lane, None)
 
 
 def join() -> None:
@@ -112,3 +124,4 @@ def join() -> None:
         here.wait_stream(stream)
     _open.busy.clear()
     _open.ready.clear()
+    _open.made.clear()

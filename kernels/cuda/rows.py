@@ -86,19 +86,6 @@ def fp4_tile(x):
 
 
 @triton.jit
-def rotate_pairs(a, b, turns, pair, pairs, sign):
-    """Rotate pairs (a, b); `turns` points to a position's cos and sin, interleaved.
-
-    Args:
-        pair: index of every pair in the rotated tail; below 0 or from `pairs` on it stays.
-    """
-    inside = (pair >= 0) & (pair < pairs)
-    c = tl.load(turns + 2 * pair, mask=inside, other=1.0)
-    s = tl.load(turns + 2 * pair + 1, mask=inside, other=0.0) * sign
-    return a * c - b * s, a * s + b * c
-
-
-@triton.jit
 def row_turns(turns, width, size, sign, WIDE: tl.constexpr):
     """Cosine and sine for every pair of a row of `width`, whose last `size` elements turn."""
     pair = tl.arange(0, WIDE // 2) - (width - size) // 2

@@ -21,20 +21,20 @@ from kernels.cuda.rows import (
     float_ranks,
     fp4_tile,
     hadamard_tile,
-    rotate_pairs,
+    row_turns,
 )
-from kernels.cuda.workspace import scratch, split_space
+from kernels.cuda.workspace import counters, scratch
 from kernels.mode import Mode
-from kernels.packed.early import early, inputs_ready
+from kernels.packed.early import INTERPRETED, early, inputs_ready, next_may_begin
 
 QUERY_HEADS, KEYS = 8, 64
 """Heads of a program that finishes queries; compressed rows of one that scores them."""
-PART, WARP_SCORES, REGISTERS = 4096, 512, 72
-"""Scores that a program chooses from at once, at least; those of one of its warps; registers of a
-thread, so few that the program finds room beside three of the query's own product, whose programs
-stay on all multiprocessors until it ends."""
-NOTHING = tl.constexpr(-2147483648)
-"""A rank below all floats."""
+PART, WARPS = 4096, 16
+"""Scores that a program chooses from at once, at least: a thread has eight; its warps."""
+ROW = 128
+"""Neighbouring scores that one warp has: counts of them fit in a field of 10 bits."""
+NOTHING, HIGHEST = tl.constexpr(-2147483648), tl.constexpr(2147483647)
+"""Ranks below and above all floats."""
 
 
 @triton.jit
@@ -48,16 +48,16 @@ def _query_kernel(
     position = tl.load(positions + row)
     at = h[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     inside = (h < heads)[:, None] & (tl.arange(0, WIDTH) >= 0)[None, :]
+    c, s = row_turns(turns + position * size, WIDTH, size, 1.0, WIDTH)
+    c, s = c[None, :], s[None, :]
     inputs_ready()
     raw += row * row_stride
     x = tl.load(raw + at, mask=inside, other=0.0)
     for p in tl.static_range(1, PIECES):
         x += tl.load(raw + p * piece + at, mask=inside, other=0.0)
     a, b = tl.split(tl.reshape(x, [HEADS, WIDTH // 2, 2]))
-    pair = tl.arange(0, WIDTH // 2) - (WIDTH - size) // 2
-    pair = tl.broadcast_to(pair[None, :], [HEADS, WIDTH // 2])
-    a, b = rotate_pairs(a, b, turns + position * size, pair, size // 2, 1.0)
-    x = hadamard_tile(tl.reshape(tl.join(a, b), [HEADS, WIDTH]), HEADS, WIDTH, STAGES)
+    x = tl.reshape(tl.join(a * c - b * s, a * s + b * c), [HEADS, WIDTH])
+    x = hadamard_tile(x, HEADS, WIDTH, STAGES)
     if ROUNDED:
         tile = fp4_tile(tl.reshape(x, [HEADS * WIDTH // FP4_BLOCK, FP4_BLOCK]))
         x = tl.reshape(tile, [HEADS, WIDTH])
@@ -69,10 +69,8 @@ def _score_kernel(
     q, weights, index_rows, positions, scores, heads, stride, ratio, scale,
     KEYS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """Scores of a few compressed rows, which are older than the queries and loaded first.
-
-    Programs without rows end at once: those with some, of which there is one at least, wait.
-    """
+    """Scores of a few compressed rows; programs without rows end at once."""
+    next_may_begin()
     chunk, row = tl.program_id(0), tl.program_id(1)
     count = (tl.load(positions + row) + 1) // ratio
     if chunk * KEYS < count:
@@ -83,7 +81,6 @@ def _score_kernel(
             index_rows + j[:, None] * WIDTH + d[None, :],
             mask=real[:, None] & (d >= 0)[None, :], other=0.0,
         )  # fmt: skip
-        inputs_ready()
         if HALF:
             h = tl.arange(0, HEADS)
             query = tl.load(
@@ -115,10 +112,21 @@ def _three(a0, a1, a2, b0, b1, b2):
 
 
 @triton.jit
-def _reaching(ranks, first, second, third):
-    """How many ranks reach each of three."""
-    one, two = (ranks >= first).to(tl.int32), (ranks >= second).to(tl.int32)
-    return tl.reduce((one, two, (ranks >= third).to(tl.int32)), 0, _three)
+def _reaching(ranks, first, second, third, SIZE: tl.constexpr, ROW: tl.constexpr):
+    """How many ranks reach each of three, ascending: in a warp's row as fields of one word."""
+    words = tl.where(ranks >= second, 1 + (1 << 10), tl.where(ranks >= first, 1, 0))
+    words = tl.where(ranks >= third, 1 + (1 << 10) + (1 << 20), words)
+    rows = tl.sum(tl.reshape(words, [SIZE // ROW, ROW]), 1)
+    return tl.reduce((rows & 1023, (rows >> 10) & 1023, rows >> 20), 0, _three)
+
+
+@triton.jit
+def _order(x, SIZE: tl.constexpr, ROW: tl.constexpr):
+    """Sums up to every element: those of a warp's row, and of the rows before."""
+    rows = tl.reshape(x, [SIZE // ROW, ROW])
+    totals = tl.sum(rows, 1)
+    before = tl.cumsum(totals, 0) - totals
+    return tl.reshape(tl.cumsum(rows, 1) + before[:, None], [SIZE])
 
 
 @triton.jit
@@ -140,30 +148,45 @@ def _between(low, high, by_value):
 
 
 @triton.jit
-def _choose(scores, names, count, named, first, k, selected, SIZE: tl.constexpr):
+def _put(base, place, value, wanted):
+    """Store 32 bits where wanted: by the threads that hold them, where a plain store moves them."""
+    if INTERPRETED:
+        tl.store(base + place, value, mask=wanted)
+    else:
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; .reg .b64 a; setp.ne.b32 p, $4, 0; mad.wide.s32 a, $2, 4, $1;"
+            " @p st.global.b32 [a], $3; mov.b32 $0, 0; }",
+            "=r,l,r,r,r", [base.to(tl.int64), place, value, wanted.to(tl.int32)], tl.int32, False,
+            1,
+        )  # fmt: skip
+
+
+@triton.jit
+def _choose(
+    scores, names, count, named, first, k, selected, kept, keep, SIZE: tl.constexpr,
+    ROW: tl.constexpr,
+):  # fmt: skip
     """The k best of up to SIZE scores, or all of fewer, ascending by index.
 
     Args:
-        names: if `named`, indices of the scores to choose from, ascending.
-        selected: k indices, written; plus `first` where they are not `named`.
+        scores: a whole tile is read. names: if `named`, the scores' indices, ascending; else they
+            count from `first`.
+        selected: k indices, written. kept: if `keep`, their scores, written.
     Returns:
         The ranks of the worst score that is chosen and of the best one that is not.
     """
     i = tl.arange(0, SIZE)
-    name = i
-    if named:  # by programs of the same launch
-        name = tl.where(i < count, tl.load(names + i, cache_modifier=".cg"), 0)
-    # Whole tiles are loaded, so that a thread has neighbours.
-    x = tl.load(scores + name)
-    ranks = tl.where(i < count, float_ranks(tl.where(x == 0.0, 0.0, x)), NOTHING)
-    low, high = tl.reduce((tl.where(i < count, ranks, 2147483647), ranks), 0, _extremes)
+    real = i < count
+    x = tl.load(scores + i)
+    ranks = tl.where(real, float_ranks(tl.where(x == 0.0, 0.0, x)), NOTHING)
+    low, high = tl.reduce((tl.where(real, ranks, HIGHEST), ranks), 0, _extremes)
     # `reached` >= k scores have rank `low` or more, `better` < k of them more than `high`.
     reached = count
     better = tl.full([], 0, tl.int32)
     turn = tl.full([], 0, tl.int32)
     while (reached > k) & (low < high):
         at_one, at_two, at_three = _between(low, high, turn == 0)
-        one, two, three = _reaching(ranks, at_one, at_two, at_three)
+        one, two, three = _reaching(ranks, at_one, at_two, at_three, SIZE, ROW)
         if three >= k:
             low, reached = at_three, three
         elif two >= k:
@@ -173,28 +196,27 @@ def _choose(scores, names, count, named, first, k, selected, SIZE: tl.constexpr)
         else:
             high, better = at_one - 1, one
         turn = 1 - turn
-    # Too many share the rank `low`: the first ones of them are chosen, those before `cut`.
-    cut = count
-    if reached > k:
-        before = tl.full([], 0, tl.int32)
-        while cut - before > 1:
-            middle = (before + cut) // 2
-            if tl.sum(((ranks == low) & (i < middle)).to(tl.int32), 0) >= k - better:
-                cut = middle
-            else:
-                before = middle
-    taken = (ranks > low) | ((ranks == low) & (i < cut))
-    order = tl.cumsum(taken.to(tl.int32), 0)
-    tl.store(selected + order - 1, tl.where(named, name, i + first), mask=taken)
+    # Where too many share the rank `low`, the first ones of them are chosen.
+    ties = tl.where(reached > k, k - better, k)
+    order = _order((ranks > low).to(tl.int32) + tl.where(ranks == low, 65536, 0), SIZE, ROW)
+    tied = order >> 16
+    taken = (ranks > low) | ((ranks == low) & (tied <= ties))
+    place = (order & 0xFFFF) + tl.minimum(tied, ties) - 1
+    if named:
+        _put(selected, place, tl.load(names + i), taken)
+    else:
+        _put(selected, place, i + first, taken)
+    if keep:
+        _put(kept, place, float_of_rank(ranks), taken)
     return tl.reduce(
-        (tl.where(taken, ranks, 2147483647), tl.where(taken, NOTHING, ranks)), 0, _extremes
+        (tl.where(taken, ranks, HIGHEST), tl.where(taken, NOTHING, ranks)), 0, _extremes
     )
 
 
 @triton.jit
 def _top_kernel(
-    scores, positions, names, behinds, done, selected, counts, gaps, stride, ratio, k, parts,
-    SIZE: tl.constexpr, PARTS: tl.constexpr,
+    scores, positions, names, kept, behinds, done, selected, counts, gaps, stride, ratio, k, parts,
+    PART: tl.constexpr, ROW: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """The k best scores of one part of one row, ascending by index; ties go to the lower index.
 
@@ -202,43 +224,46 @@ def _top_kernel(
     program that ends last chooses from what all parts kept.
 
     Args:
-        scores: (rows, stride), whole parts. names: (rows, SIZE) indices that parts kept, k each.
+        scores: (rows, stride), whole parts.
+        names, kept: (rows, PART) indices and scores that parts kept, k each.
         behinds: (rows, parts) ranks of the best scores that they did not keep.
         done: (rows,) programs of a row that have ended, left at zero.
     """
     part, row = tl.program_id(0), tl.program_id(1)
     count = ((tl.load(positions + row) + 1) // ratio).to(tl.int32)
-    first = part * SIZE
-    own = tl.minimum(count - first, SIZE)
+    first = part * PART
+    own = tl.minimum(count - first, PART)
     scores += row * stride
-    names += row * SIZE
+    names += row * PART
+    kept += row * PART
+    inputs_ready()
     if count <= k:
         if part == 0:
             tl.store(counts + row, -1)
             tl.store(gaps + row, float("inf"))
     elif own > 0:
-        live = (count + SIZE - 1) // SIZE
+        live = (count + PART - 1) // PART
         left, named = own, tl.full([], 0, tl.int32)
         some, places = scores + first, names + part * k
         if live == 1:
             places = selected + row * k
-        while left > 0:  # one body for both rounds, since its instructions have to be fetched
-            worst, behind = _choose(some, names, left, named == 1, first, k, places, SIZE)
+        while left > 0:  # one body for both rounds: registers are short
+            keep = (live > 1) & (named == 0)
+            worst, behind = _choose(
+                some, names, left, named == 1, first, k, places, kept + part * k, keep, PART, ROW
+            )
             left = 0
-            if (live > 1) & (named == 0):
+            if keep:
                 tl.store(behinds + row * parts + part, behind)
                 tl.debug_barrier()
                 if tl.atomic_add(done + row, 1, sem="acq_rel") == live - 1:
                     tl.store(done + row, 0)
-                    left = count // SIZE * k + tl.minimum(count % SIZE, k)
-                    some, places, named = scores, selected + row * k, 1
+                    left = count // PART * k + tl.minimum(count % PART, k)
+                    some, places, named = kept, selected + row * k, 1
             else:
                 if named == 1:
                     every = tl.arange(0, PARTS)
-                    more = tl.load(
-                        behinds + row * parts + every, mask=every < live, other=NOTHING,
-                        cache_modifier=".cg",
-                    )  # fmt: skip
+                    more = tl.load(behinds + row * parts + every, mask=every < live, other=NOTHING)
                     behind = tl.maximum(behind, tl.max(more, 0))
                 tl.store(counts + row, k)
                 tl.store(gaps + row, float_of_rank(worst) - float_of_rank(behind))
@@ -268,12 +293,13 @@ def choose_rows(
     rows, device = scores.shape[0], scores.device
     parts = scores.shape[1] // size
     names = scratch(device, "indexer names", rows, size, dtype=torch.int32)
+    kept = scratch(device, "indexer kept", rows, size)
     behinds = scratch(device, "indexer behind", rows, parts, dtype=torch.int32)
     _top_kernel[(parts, rows)](
-        scores, positions, names, behinds, split_space(device, lanes.current()).counters, selected,
-        counts, gaps, scores.shape[1], ratio, k, parts, SIZE=size,
-        PARTS=triton.next_power_of_2(parts), num_warps=min(16, max(4, size // WARP_SCORES)),
-        maxnreg=REGISTERS,
+        scores, positions, names, kept, behinds, counters(device, "indexer parts", rows), selected,
+        counts, gaps, scores.shape[1], ratio, k, parts, PART=size, ROW=min(size, ROW),
+        PARTS=triton.next_power_of_2(parts), num_warps=WARPS,
+        **early(device),
     )  # fmt: skip
 
 
@@ -281,7 +307,12 @@ def select_rows(
     x: Any, qr: Any, positions: Any, weights: Any, turns: Any, heads: int, ratio: int, k: int,
     rounded: bool, index_rows: Any, selected: Any, counts: Any, gaps: Any, mode: Mode,
 ) -> None:  # fmt: skip
-    """As `kernels.indexer.select_rows`."""
+    """As `kernels.indexer.select_rows`.
+
+    Kernels are in place before the one before has ended, but for the scores, which need what two
+    lanes have made: no kernel's own wait need cover those, the end of their edges does. The choice,
+    a few programs, lets the next kernel begin beside it as soon as the scores are there.
+    """
     rows, (capacity, width) = x.shape[0], index_rows.shape
     half = numerics(mode) != "vector"
     kind = torch.float16 if half else torch.float32
@@ -292,19 +323,17 @@ def select_rows(
     with lanes.aside(x, lanes.CHOICE):
         product(x, weights.proj, head_weights, mode)
         lanes.ready(head_weights)
-    raw = product_pieces(qr, weights.q_b, "indexer products", positions, mode)
-    lanes.wait(head_weights)
-    lanes.wait(index_rows)
+    raw = product_pieces(qr, weights.q_b, "indexer products", positions, mode, soon=True)
     _query_kernel[(triton.cdiv(heads, QUERY_HEADS), rows)](
         raw, raw.stride(0), raw.stride(1), q, positions, turns, turns.shape[1], heads,
         PIECES=raw.shape[1], ROUNDED=rounded, HEADS=QUERY_HEADS, WIDTH=width,
         STAGES=width.bit_length() - 1, num_warps=4, **early(x.device),
     )  # fmt: skip
+    lanes.wait(head_weights)
+    lanes.wait(index_rows)
     _score_kernel[(triton.cdiv(capacity, KEYS), rows)](
         q, head_weights, index_rows, positions, scores, heads, scores.shape[1], ratio,
         1.0 / (width * heads) ** 0.5, KEYS=KEYS, HEADS=max(16, triton.next_power_of_2(heads)),
-        WIDTH=width, HALF=half, num_warps=4, **early(x.device),
+        WIDTH=width, HALF=half, num_warps=4,
     )  # fmt: skip
-    lanes.ready(scores)
-    with lanes.aside(scores, lanes.CHOICE):
-        choose_rows(scores, positions, ratio, k, size, selected, counts, gaps)
+    choose_rows(scores, positions, ratio, k, size, selected, counts, gaps)

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernels.packed.formats import KINDS, PANEL, block_of, packed_bytes
+from kernels.packed.formats import GROUP, KINDS, PANEL, block_of, packed_bytes
 from kernels.packed.matrix import MAX_ROWS, PackedMatrix, Workspace
 from kernels.packed.tiles import ExpertTiles, Tile, expert_tiles, tile_of
 
@@ -44,8 +44,8 @@ __all__ = [
 Numerics = Literal["invariant", "vector", "batch"]
 
 ONE_LINE: AbstractContextManager[None] = nullcontext()
-WHOLE_FROM = 6
-"""Rows from which on a program of the experts takes both shares of the inputs: with fewer rows too
+WHOLE_FROM = 5
+"""Rows from which on a program of gate and up takes both shares of the inputs: with fewer rows too
 few experts are chosen for programs of twice the length to fill the machine."""
 EXACT_ROWS = 8
 """Rows of an `invariant` launch: kernels of 16 lanes group a block's inputs differently."""
@@ -90,6 +90,7 @@ def matmul(
     add: Tensor | None = None,
     tile: Tile | None = None,
     soon: bool = False,
+    late: bool = False,
 ) -> None:
     """y[r] = x[r] @ W^T (+ add[r]), matrix by matrix of a stack.
 
@@ -101,6 +102,8 @@ def matmul(
         add: (n, count * outputs) float32, not y itself; not with pieces.
         tile: another tile than the matrix's own, for measurements.
         soon: launch before the kernel before on the stream has ended, which must have written x.
+        late: as `soon`, where x was there before the kernel before began: wait for that one only at
+            the end. Nothing may read y any more then, and the workspace must not be in its use.
     Raises:
         ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
     """
@@ -108,7 +111,8 @@ def matmul(
     if numerics == "invariant" and n > EXACT_ROWS:
         for part in _parts(n):
             rest = None if add is None else add[part]
-            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile, soon=soon)
+            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile, soon=soon, late=late)
+            late = False
         return
     lanes = _lanes(n, numerics)
     t = tile or tile_of(w.kind, w.count, w.outputs, w.inputs)
@@ -121,19 +125,22 @@ def matmul(
             f"{w.outputs} x {w.inputs} in {t.split} pieces"
         )
     tiles = -(-w.outputs // t.rows)
-    if whole and t.split > 1:
-        space.require(w.count * tiles * t.split * t.rows * lanes, w.count * tiles)
+    shares = w.count * tiles * t.split * t.rows * lanes if whole and t.split > 1 else 0
+    means, parts = space.take([_means_of(w, n, w.count * w.inputs), shares], w.count * tiles)
     from kernels.packed.early import early
 
+    _take_means(x, means, lanes)
+    late = late and not len(means)
     planes = _planes(w)
     matmuls, _ = _kernels()
     matmuls.matmul_kernel[tiles, t.split, w.count](
-        x, y, y if add is None else add, space.sums, space.counters, *planes,
+        x, means, y, y if add is None else add, parts, space.counters, *planes,
         n, w.outputs, w.inputs, _width(w), x.stride(0), y.stride(0), 0 if whole else y.stride(1),
         0 if add is None else add.stride(0), *_sizes(w),
         KIND=w.kind, BN=t.rows, R=lanes, BK=t.block, SPLIT=t.split, WHOLE=whole, STAGES=t.stages,
         EVEN=w.outputs % t.rows == 0, ADD=add is not None, BACKWARDS=numerics == "batch",
-        FAST=x.is_cuda, num_warps=t.warps, **(early(x.device) if soon else {}),
+        FAST=x.is_cuda, LATE=late, num_warps=t.warps,
+        **(early(x.device) if soon or late else {}),
     )  # fmt: skip
 
 
@@ -213,14 +220,18 @@ def experts(
         raise ValueError(f"y {tuple(y.shape)} for {n} rows of {width} in {slots} pieces")
     up_tiles = n * choices * -(-hidden // (t.up.rows // 2))
     shared_tiles = -(-hidden // (t.shared_up.rows // 2)) if shared else 0
-    # The workspace: activations, shares of the first products.
+    # The workspace: activations and their means, shares of the first products.
     floats = [
         n * (choices + 1) * hidden,
+        n * (choices + 1) * hidden // GROUP,
+        _means_of(gate_up, n, width),
         up_tiles * t.up.split * t.up.rows * lanes,
+        0 if shared_gate_up is None else _means_of(shared_gate_up, n, width),
         shared_tiles * t.shared_up.split * t.shared_up.rows * lanes,
     ]
-    space.require(sum(floats), up_tiles + shared_tiles)
-    h, up_parts, shared_parts = space.sums[: sum(floats)].split(floats)
+    h, h_means, up_means, up_parts, shared_means, shared_parts = space.take(
+        floats, up_tiles + shared_tiles
+    )
     if numerics != "vector":
         h = h.view(torch.float16)
     from kernels.packed.early import early
@@ -231,35 +242,36 @@ def experts(
     if shared_gate_up is not None and shared_down is not None:
         first, second = shared_gate_up, shared_down
         with aside:
+            _take_means(x, shared_means, lanes)
             mixture.shared_gate_up_kernel[shared_tiles, t.shared_up.split](
-                x, h, shared_parts, space.counters[up_tiles:], *_planes(first),
-                n, hidden, width, _width(first), x.stride(0), clamp,
+                x, shared_means, h, h_means, shared_parts, space.counters[up_tiles:],
+                *_planes(first), n, hidden, width, _width(first), x.stride(0), clamp,
                 KIND=first.kind, BN=t.shared_up.rows, BK=block_of(first.kind, width),
-                SPLIT=t.shared_up.split, STAGES=t.shared_up.stages, num_warps=t.shared_up.warps,
-                **same,
+                SPLIT=t.shared_up.split, MEANS=second.kind == "Q2_K", STAGES=t.shared_up.stages,
+                num_warps=t.shared_up.warps, **same,
             )  # fmt: skip
             mixture.shared_down_kernel[-(-width // t.shared_down.rows), t.shared_down.split](
-                h, y, *_planes(second), n, width, hidden, _width(second),
+                h, h_means, y, *_planes(second), n, width, hidden, _width(second),
                 KIND=second.kind, SLOTS=slots, SHARES=t.shared_down.split, BN=t.shared_down.rows,
                 BK=block_of(second.kind, hidden), STAGES=t.shared_down.stages,
                 num_warps=t.shared_down.warps, **same,
             )  # fmt: skip
     same["PADDED"] = 1 << (choices - 1).bit_length()
-    whole = numerics == "invariant" and n >= WHOLE_FROM
-    up_whole, down_whole = (whole and tile.split == 2 for tile in (t.up, t.down))
-    mixture.gate_up_kernel[up_tiles, 1 if up_whole else t.up.split](
-        x, chosen, weights, h, up_parts, space.counters, *_planes(gate_up),
+    whole = numerics == "invariant" and n >= WHOLE_FROM and t.up.split == 2
+    _take_means(x, up_means, lanes)
+    mixture.gate_up_kernel[up_tiles, 1 if whole else t.up.split](
+        x, up_means, chosen, weights, h, h_means, up_parts, space.counters, *_planes(gate_up),
         n, hidden, width, _width(gate_up), x.stride(0), *_sizes(gate_up), clamp,
         KIND=gate_up.kind, BN=t.up.rows, BK=block_of(gate_up.kind, width), SPLIT=t.up.split,
-        WHOLE=up_whole, STAGES=t.up.stages, num_warps=t.up.warps, **same, **early(x.device),
+        WHOLE=whole, MEANS=down.kind == "Q2_K", STAGES=t.up.stages, num_warps=t.up.warps, **same,
+        **early(x.device),
     )  # fmt: skip
     join()
     down_tiles = -(-width // t.down.rows) * n * choices
-    mixture.down_kernel[down_tiles, 1 if down_whole else t.down.split](
-        h, chosen, y, *_planes(down), n, width, hidden, _width(down), *_sizes(down),
+    mixture.down_kernel[down_tiles, t.down.split](
+        h, h_means, chosen, y, *_planes(down), n, width, hidden, _width(down), *_sizes(down),
         KIND=down.kind, SLOTS=slots, BN=t.down.rows, BK=block_of(down.kind, hidden),
-        SPLIT=t.down.split, WHOLE=down_whole, STAGES=t.down.stages, num_warps=t.down.warps, **same,
-        **early(x.device),
+        SPLIT=t.down.split, STAGES=t.down.stages, num_warps=t.down.warps, **same, **early(x.device),
     )  # fmt: skip
 
 
@@ -283,6 +295,23 @@ def gather(weight: PackedMatrix, ids: Tensor, y: Tensor) -> None:
     matmuls.gather_kernel[ids.shape[0], -(-w.inputs // 1024)](
         ids, y, p0, p1, w.outputs, w.inputs, y.stride(0), KIND=w.kind, WIDTH=1024,
     )  # fmt: skip
+
+
+def _means_of(w: PackedMatrix, n: int, width: int) -> int:
+    """Means of n rows of inputs that a product with w takes."""
+    return n * width // GROUP if w.kind == "Q2_K" else 0
+
+
+def _take_means(x: Tensor, means: Tensor, lanes: int) -> None:
+    """Write those of x, rounded as the product does, if there is room for any."""
+    if len(means):
+        from kernels.packed.means import means_kernel
+
+        rows = x.shape[0]
+        groups = len(means) // rows
+        means_kernel[-(-groups // 64), rows](
+            x, means, groups, x.stride(0), ROUND=lanes > 1, GROUPS=64
+        )
 
 
 def _parts(n: int) -> list[slice]:

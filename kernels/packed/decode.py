@@ -46,9 +46,9 @@ def _fp4(field: int) -> str:
     )
 
 
-def _two(pair: int, quarterings: int) -> str:
-    """Two bytes as the lower ones of F16 numbers, 1024 and more (the first / 4^k), minus those."""
-    base = 0x64006400 - (quarterings << 11)
+def _two(pair: int, low: int, high: int) -> str:
+    """Two bytes as the lower ones of F16 numbers, 1024 and more (both / 4^k), minus those."""
+    base = 0x64006400 - (low << 11) - (high << 27)
     select = 0x7050 + 0x202 * pair + 0x100
     return (
         f"{{ .reg .b32 t, u; prmt.b32 t, $1, {base}, {select};"
@@ -56,7 +56,9 @@ def _two(pair: int, quarterings: int) -> str:
     )
 
 
-_TWO = tl.constexpr(tuple(_two(pair, k) for k in range(5) for pair in range(2)))
+_TWO = tl.constexpr(
+    tuple(_two(pair, low, high) for low in range(5) for high in range(5) for pair in range(2))
+)
 _SIGNED = tl.constexpr(tuple(_signed_magnitude(field) for field in range(8)))
 _FP4 = tl.constexpr(tuple(_fp4(field) for field in range(4)))
 
@@ -124,15 +126,17 @@ def fp4(words, FIELD: tl.constexpr, FAST: tl.constexpr):
 
 
 @triton.jit
-def two_numbers(words, PAIR: tl.constexpr, QUARTERINGS: tl.constexpr, FAST: tl.constexpr):
-    """A pair of bytes of int32 words as two F16 numbers in a word, the lower / 4^QUARTERINGS."""
+def two_numbers(
+    words, PAIR: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr, FAST: tl.constexpr
+):
+    """A pair of bytes of int32 words as two F16 numbers, the lower / 4^LOW, the other / 4^HIGH."""
     if FAST:
         return tl.inline_asm_elementwise(
-            _TWO[2 * QUARTERINGS + PAIR], "=r,r", [words], tl.int32, True, 1
+            _TWO[10 * LOW + 2 * HIGH + PAIR], "=r,r", [words], tl.int32, True, 1
         )
     else:
-        low = ((words >> (16 * PAIR)) & 255).to(tl.float32) * (1.0 / (1 << (2 * QUARTERINGS)))
-        high = ((words >> (16 * PAIR + 8)) & 255).to(tl.float32)
+        low = ((words >> (16 * PAIR)) & 255).to(tl.float32) * (1.0 / (1 << (2 * LOW)))
+        high = ((words >> (16 * PAIR + 8)) & 255).to(tl.float32) * (1.0 / (1 << (2 * HIGH)))
         bits = low.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
         return bits | (high.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) << 16)
 

@@ -18,11 +18,24 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
-def inputs_ready():
-    """Wait until the kernels before have written all; the kernel after may be launched now."""
+def next_may_begin():
+    """The kernel after may be launched, once all programs of this one have said so or ended."""
+    if not INTERPRETED and cuda_capability_geq(9, 0):
+        gdc_launch_dependents()
+
+
+@triton.jit
+def all_written():
+    """Wait until the kernels before have ended and written all."""
     if not INTERPRETED and cuda_capability_geq(9, 0):
         gdc_wait()
-        gdc_launch_dependents()
+
+
+@triton.jit
+def inputs_ready():
+    """Wait until the kernels before have written all; the kernel after may be launched now."""
+    all_written()
+    next_may_begin()
 
 
 @cache

@@ -2,8 +2,9 @@
 
 A routed program belongs to a place (row, j) of the table of choices. It works only if no earlier
 row chose the same expert, and then for all rows that did: every distinct expert is read once, and
-which rows share it changes no row's numbers. The last products leave pieces that whoever reads the
-sum adds up in the table's order.
+which rows share it changes no row's numbers. The first products leave the means of what they make
+too, where the last ones need them; those leave pieces that whoever reads the sum adds up in the
+table's order.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.packed.early import inputs_ready
+from kernels.packed.means import GROUP, group_means
 from kernels.packed.product import in_order, product
 
 
@@ -37,11 +39,28 @@ def gated(acc, clamp, BN: tl.constexpr, R: tl.constexpr):
     return gate / (1.0 + tl.exp(-gate)) * up
 
 
+@triton.jit
+def keep(
+    h, slot, tile, live, h_ptr, hm_ptr, F, MEANS: tl.constexpr, BN: tl.constexpr, R: tl.constexpr
+):
+    """Store a tile of gated products (BN / 2, R) in slots (1, R), and its means where MEANS."""
+    o = tile * (BN // 2) + tl.arange(0, BN // 2)
+    h = h.to(h_ptr.dtype.element_ty)
+    tl.store(h_ptr + slot * F + o[:, None], h, mask=(o < F)[:, None] & live)
+    if MEANS:
+        groups: tl.constexpr = BN // 2 // GROUP
+        g = tile * groups + tl.arange(0, groups)
+        out = slot * (F // GROUP) + g[:, None]
+        tl.store(hm_ptr + out, group_means(h, groups, R), mask=(g < F // GROUP)[:, None] & live)
+
+
 @triton.jit(do_not_specialize=["n"])
 def shared_gate_up_kernel(
-    x_ptr, h_ptr, part_ptr, counter_ptr, p0, p1, p2, p3, n, F, C, width, x_row, clamp,
+    x_ptr, xm_ptr, h_ptr, hm_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
+    n, F, C, width, x_row, clamp,
     KIND: tl.constexpr, CHOICES: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr,
-    SPLIT: tl.constexpr, STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+    SPLIT: tl.constexpr, MEANS: tl.constexpr, STAGES: tl.constexpr, BACKWARDS: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """h[r, CHOICES] = the shared expert's gated product; a tile is BN / 2 gate and up rows."""
     tile, share, r = tl.program_id(0), tl.program_id(1), tl.arange(0, R)
@@ -50,27 +69,25 @@ def shared_gate_up_kernel(
     rows = tl.minimum(f, F - 1) + (i // (BN // 2)) * F
     live = (r < n)[None, :]
     acc = product(
-        x_ptr, (r * x_row)[None, :], live, p0, p1, p2, p3, rows, 2 * F, width,
-        C // BK * share // SPLIT, C // BK * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES,
-        BACKWARDS, FAST,
+        x_ptr, (r * x_row)[None, :], xm_ptr, (r * (C // GROUP))[None, :], live, p0, p1, p2, p3,
+        rows, 2 * F, width, C // BK * share // SPLIT, C // BK * (share + 1) // SPLIT, KIND, BN, R,
+        BK, STAGES, BACKWARDS, FAST,
     )  # fmt: skip
     acc, done = in_order(
         acc, live, part_ptr + tile * (SPLIT * BN * R), counter_ptr + tile, share, SPLIT, BN, R
     )
     if done:
-        h = gated(acc, clamp, BN, R)
-        o = tile * (BN // 2) + tl.arange(0, BN // 2)
-        out = ((r * (CHOICES + 1) + CHOICES) * F)[None, :] + o[:, None]
-        tl.store(h_ptr + out, h.to(h_ptr.dtype.element_ty), mask=(o < F)[:, None] & live)
+        slot = (r * (CHOICES + 1) + CHOICES)[None, :]
+        keep(gated(acc, clamp, BN, R), slot, tile, live, h_ptr, hm_ptr, F, MEANS, BN, R)
 
 
 @triton.jit(do_not_specialize=["n"])
 def gate_up_kernel(
-    x_ptr, chosen_ptr, weights_ptr, h_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
+    x_ptr, xm_ptr, chosen_ptr, weights_ptr, h_ptr, hm_ptr, part_ptr, counter_ptr, p0, p1, p2, p3,
     n, F, C, width, x_row, size0, size1, size2, size3, clamp,
     KIND: tl.constexpr, CHOICES: tl.constexpr, PADDED: tl.constexpr, BN: tl.constexpr,
     R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr,
-    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+    MEANS: tl.constexpr, STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """h[r, j] = weight of the choice * gated product.
 
@@ -89,19 +106,20 @@ def gate_up_kernel(
         f = tile * (BN // 2) + i % (BN // 2)
         rows = tl.minimum(f, F - 1) + (i // (BN // 2)) * F
         live = has[None, :]
-        blocks, at = C // BK, (r * x_row)[None, :]
+        blocks, at, m_at = C // BK, (r * x_row)[None, :], (r * (C // GROUP))[None, :]
         q0, q1, q2, q3 = p0 + e * size0, p1 + e * size1, p2 + e * size2, p3 + e * size3
         if WHOLE:
             acc, rest = product(
-                x_ptr, at, live, q0, q1, q2, q3, rows, 2 * F, width, 0, blocks, KIND, BN, R, BK,
-                STAGES, BACKWARDS, FAST, blocks // 2, True,
+                x_ptr, at, xm_ptr, m_at, live, q0, q1, q2, q3, rows, 2 * F, width, 0, blocks, KIND,
+                BN, R, BK, STAGES, BACKWARDS, FAST, blocks // 2, True,
             )  # fmt: skip
             acc += rest
             done = True
         else:
             acc = product(
-                x_ptr, at, live, q0, q1, q2, q3, rows, 2 * F, width, blocks * share // SPLIT,
-                blocks * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
+                x_ptr, at, xm_ptr, m_at, live, q0, q1, q2, q3, rows, 2 * F, width,
+                blocks * share // SPLIT, blocks * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES,
+                BACKWARDS, FAST,
             )  # fmt: skip
             acc, done = in_order(
                 acc, live, part_ptr + number * (SPLIT * BN * R), counter_ptr + number, share,
@@ -110,14 +128,13 @@ def gate_up_kernel(
         if done:
             factor = tl.load(weights_ptr + r * CHOICES + where, mask=has, other=0.0)
             h = gated(acc, clamp, BN, R) * factor[None, :]
-            o = tile * (BN // 2) + tl.arange(0, BN // 2)
-            out = ((r * (CHOICES + 1) + where) * F)[None, :] + o[:, None]
-            tl.store(h_ptr + out, h.to(h_ptr.dtype.element_ty), mask=(o < F)[:, None] & live)
+            slot = (r * (CHOICES + 1) + where)[None, :]
+            keep(h, slot, tile, live, h_ptr, hm_ptr, F, MEANS, BN, R)
 
 
 @triton.jit(do_not_specialize=["n"])
 def shared_down_kernel(
-    h_ptr, y_ptr, p0, p1, p2, p3, n, C, F, width,
+    h_ptr, hm_ptr, y_ptr, p0, p1, p2, p3, n, C, F, width,
     KIND: tl.constexpr, CHOICES: tl.constexpr, SLOTS: tl.constexpr, SHARES: tl.constexpr,
     BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     BACKWARDS: tl.constexpr, FAST: tl.constexpr,
@@ -126,9 +143,9 @@ def shared_down_kernel(
     tile, share, r = tl.program_id(0), tl.program_id(1), tl.arange(0, R)
     rows = tile * BN + tl.arange(0, BN)
     live = (r < n)[None, :]
-    blocks = F // BK
+    blocks, slot = F // BK, (r * (CHOICES + 1) + CHOICES)[None, :]
     acc = product(
-        h_ptr, ((r * (CHOICES + 1) + CHOICES) * F)[None, :], live, p0, p1, p2, p3,
+        h_ptr, slot * F, hm_ptr, slot * (F // GROUP), live, p0, p1, p2, p3,
         tl.minimum(rows, C - 1), C, width, blocks * share // SHARES,
         blocks * (share + 1) // SHARES, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
     )  # fmt: skip
@@ -138,44 +155,35 @@ def shared_down_kernel(
 
 @triton.jit(do_not_specialize=["n"])
 def down_kernel(
-    h_ptr, chosen_ptr, y_ptr, p0, p1, p2, p3, n, C, F, width, size0, size1, size2, size3,
+    h_ptr, hm_ptr, chosen_ptr, y_ptr, p0, p1, p2, p3, n, C, F, width, size0, size1, size2, size3,
     KIND: tl.constexpr, CHOICES: tl.constexpr, PADDED: tl.constexpr, SLOTS: tl.constexpr,
     BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
-    WHOLE: tl.constexpr, STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
+    STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """y[r, slot of (j, share)] = a share of down(h[r, j]), in the order in which they are added.
 
-    Programs: (every place's tiles, share of the inputs), or where WHOLE both shares by one program.
+    Programs: (every place's tiles, share of the inputs). The choices are read before the kernel
+    before has ended: it waited for them too.
     """
-    inputs_ready()
     share, r = tl.program_id(1), tl.arange(0, R)
     tiles = tl.cdiv(C, BN)
     place, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
     rows = tile * BN + tl.arange(0, BN)
     row, j = place // CHOICES, place % CHOICES
     expert, leads, has, where = members(chosen_ptr, n, row, j, CHOICES, PADDED, R)
+    inputs_ready()
     if leads:
         e = expert.to(tl.int64)
         live = has[None, :]
-        blocks, at = F // BK, ((r * (CHOICES + 1) + where) * F)[None, :]
-        q0, q1, q2, q3 = p0 + e * size0, p1 + e * size1, p2 + e * size2, p3 + e * size3
-        wanted = tl.minimum(rows, C - 1)
-        mask = (rows < C)[:, None] & live
-        if WHOLE:
-            acc, rest = product(
-                h_ptr, at, live, q0, q1, q2, q3, wanted, C, width, 0, blocks, KIND, BN, R, BK,
-                STAGES, BACKWARDS, FAST, blocks // 2, True,
-            )  # fmt: skip
-            out = ((r * SLOTS + where * SPLIT) * C)[None, :] + rows[:, None]
-            tl.store(y_ptr + out, acc, mask=mask)
-            tl.store(y_ptr + out + C, rest, mask=mask)
-        else:
-            acc = product(
-                h_ptr, at, live, q0, q1, q2, q3, wanted, C, width, blocks * share // SPLIT,
-                blocks * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES, BACKWARDS, FAST,
-            )  # fmt: skip
-            slot = where * SPLIT + share
-            if BACKWARDS:
-                slot = CHOICES * SPLIT - 1 - slot
-            out = ((r * SLOTS + slot) * C)[None, :] + rows[:, None]
-            tl.store(y_ptr + out, acc, mask=mask)
+        blocks, slot = F // BK, (r * (CHOICES + 1) + where)[None, :]
+        acc = product(
+            h_ptr, slot * F, hm_ptr, slot * (F // GROUP), live, p0 + e * size0, p1 + e * size1,
+            p2 + e * size2, p3 + e * size3, tl.minimum(rows, C - 1), C, width,
+            blocks * share // SPLIT, blocks * (share + 1) // SPLIT, KIND, BN, R, BK, STAGES,
+            BACKWARDS, FAST,
+        )  # fmt: skip
+        slot = where * SPLIT + share
+        if BACKWARDS:
+            slot = CHOICES * SPLIT - 1 - slot
+        out = ((r * SLOTS + slot) * C)[None, :] + rows[:, None]
+        tl.store(y_ptr + out, acc, mask=(rows < C)[:, None] & live)

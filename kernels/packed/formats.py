@@ -26,6 +26,9 @@ UNITS = {"Q8_0": 32, "Q2_K": 256, "Q4_K": 256, "IQ2_XXS": 256, "MXFP4": 128}
 PACKED_BITS = {"Q8_0": 8.5, "Q2_K": 3.125, "Q4_K": 4.625, "IQ2_XXS": 3.375, "MXFP4": 4.25}
 """Bits per weight of the planes that `repack` makes, by type; F16 and F32 keep theirs."""
 
+GROUP = 16
+"""Inputs of Q2_K that share a scale and a min."""
+
 PANEL = 16
 """Rows of a quantised matrix that lie together, block by block."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,14 +45,16 @@ class Workspace:
         self.sums = torch.empty(floats, dtype=torch.float32, device=device)
         self.counters = torch.zeros(1 << 14, dtype=torch.int32, device=device)
 
-    def require(self, floats: int, counters: int) -> None:
-        """Check that a call fits.
+    def take(self, floats: Sequence[int], counters: int) -> Sequence[Tensor]:
+        """Parts of `sums`, of so many floats each; the call also needs so many counters.
 
         Raises:
-            ValueError: when it does not.
+            ValueError: when there are not as many.
         """
-        if floats > self.sums.numel() or counters > self.counters.numel():
+        total = sum(floats)
+        if total > self.sums.numel() or counters > self.counters.numel():
             raise ValueError(
                 f"the workspace has {self.sums.numel()} floats and {self.counters.numel()} "
-                f"counters, the product needs {floats} and {counters}"
+                f"counters, the product needs {total} and {counters}"
             )
+        return self.sums[:total].split(list(floats))

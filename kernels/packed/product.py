@@ -29,6 +29,7 @@ from kernels.packed.decode import (
     two_numbers,
     widen,
 )
+from kernels.packed.means import GROUP
 
 PANEL = tl.constexpr(16)
 """Rows that lie together, block by block: `repack.PANEL`."""
@@ -78,6 +79,18 @@ def inputs_sum(x, BN: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr):
 
 
 @triton.jit
+def accumulate_means(total, least, m_ptr, at, live, g, R: tl.constexpr):
+    """total + least m for the means m of groups g, which are taken in two F16 parts."""
+    if R == 1:
+        return accumulate(total, least, tl.load(m_ptr + at + g[None, :], mask=live, other=0.0), R)
+    else:
+        m = tl.load(m_ptr + at + g[:, None], mask=live, other=0.0)
+        high = m.to(tl.float16)
+        total = tl.dot(least, (m - high.to(tl.float32)).to(tl.float16), total)
+        return tl.dot(least, high, total)
+
+
+@triton.jit
 def in_order(
     acc, live, part_ptr, counter_ptr, share, SPLIT: tl.constexpr, BN: tl.constexpr, R: tl.constexpr
 ):
@@ -108,7 +121,7 @@ def in_order(
 
 @triton.jit
 def product(
-    x_ptr, at, live, p0, p1, p2, p3, rows, N, width, first, last,
+    x_ptr, at, m_ptr, m_at, live, p0, p1, p2, p3, rows, N, width, first, last,
     KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr,
     STAGES: tl.constexpr, BACKWARDS: tl.constexpr, FAST: tl.constexpr, middle=0,
     HALVES: tl.constexpr = False,
@@ -120,6 +133,7 @@ def product(
 
     Args:
         at, live: where each activation row begins, and whether it counts: (1, R).
+        m_ptr, m_at: means of the activations by group, and where each row's begin; for Q2_K.
         p0..p3: the matrix's planes, as `repack` lays them out. N: rows of a plane.
         rows: (BN,) rows. width: elements of p0 for one row.
         BK: inputs of a block: 32 to 256 for Q8_0, a power of two for F16 and F32, 256 for the rest
@@ -138,6 +152,10 @@ def product(
     else:
         panel = (rows // PANEL) * (PANEL * width) + (rows % PANEL) * lanes
         line = panel[:, None] + lane[None, :]
+    if KIND == "Q2_K":
+        panel = (rows // PANEL) * (PANEL * (width // 2)) + (rows % PANEL) * lanes
+        # Loads of 16 bytes a thread here would keep those of the quants out of the pipeline.
+        least_line = tl.max_contiguous(panel[:, None] + lane[None, :], [1, 8])
     acc = nothing(BN, lanes, R)
     earlier = acc
     for step in tl.range(first, last, num_stages=STAGES):
@@ -197,17 +215,19 @@ def product(
                     block = scaled(part, byte(odd1, j - 4), block)
             acc = scaled(block, scale, acc)
         elif KIND == "Q2_K":
-            scales = tl.load(p2 + b * N + rows)
+            scales = tl.load(p3 + b * N + rows)
             block = nothing(BN, lanes, R)
-            offset = nothing(BN, lanes, R)
             for h in tl.static_range(2):
                 w = tl.load(p0 + line + (b * 2 + h) * (16 * PANEL))
                 w10 = down(w, 10, FAST)
                 for j in tl.static_range(8):
+                    if j % 4 == 0:
+                        word = tl.load(p2 + (b * 4 + h * 2 + j // 4) * N + rows)
                     if j % 2 == 0:
-                        word = tl.load(p1 + (b * 8 + h * 4 + j // 2) * N + rows)
-                    both = two_numbers(word, j % 2, j % 5, FAST)[:, None]
-                    factor, least = low_number(both), high_number(both)
+                        both = two_numbers(word, j // 2 % 2, j % 5, (j + 1) % 5, FAST)[:, None]
+                        factor = low_number(both)
+                    else:
+                        factor = high_number(both)
                     x = activations(x_ptr, at, live, k + (h * 8 + j) * 16 + lane, R)
                     if j < 5:
                         value = integer(w, 3 << (2 * j), FAST)
@@ -216,9 +236,11 @@ def product(
                     # Scales below 16 times quants below 4 are exact in float16.
                     value = times(value, tl.broadcast_to(factor, (BN, lanes)), FAST)
                     block = accumulate(block, value, x, R)
-                    offset = accumulate(offset, tl.broadcast_to(least, (BN, lanes)), x, R)
+            least = widen(tl.load(p1 + least_line + b * (GROUP * PANEL)), FAST)
+            offset = nothing(BN, lanes, R)
+            offset = accumulate_means(offset, least, m_ptr, m_at, live, b * 16 + lane, R)
             acc = scaled(block, low_half(scales) * SUBNORMAL, acc)
-            acc = scaled(offset, -high_half(scales), acc)
+            acc = scaled(offset, high_half(scales) * (-1.0 * GROUP), acc)
         elif KIND == "Q4_K":
             scales = tl.load(p3 + b * N + rows)
             block = nothing(BN, lanes, R)

@@ -42,8 +42,9 @@ def repack(
             43; minus signs likewise, uint8; four odd scales a word (count, inputs / 128, outputs)
             int32; block scale / 8 (count, inputs / 256, outputs) float32.
         Q2_K: quants (count, outputs, inputs / 8) int16, 8 fields of 2 bits, 16 words for 128
-            inputs; scale and min of two groups of 16 in a word (count, inputs / 32, outputs)
-            int32; both block scales, F16, in one word (count, inputs / 256, outputs) int32.
+            inputs; mins of groups of 16, + 128, (count, outputs, inputs / 16) uint8; four scales
+            a word (count, inputs / 64, outputs) int32; both block scales, F16, in one word
+            (count, inputs / 256, outputs) int32.
         Q4_K: quants (count, outputs, inputs / 4) int16, 4 fields of 4 bits, 32 words for 128
             inputs; four scales a word, four mins a word (count, inputs / 128, outputs) int32; both
             block scales as Q2_K.
@@ -116,8 +117,9 @@ def _q2_k(b: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     rows = b.shape[0]
     values, scales, mins = q2_k_parts(b.flatten(0, 1))
     quants = _fields(values.reshape(-1, 2, 8, 16), 2).reshape(rows, -1)
-    factors = torch.stack([scales, mins], -1).reshape(rows, -1)
-    return [quants], [_words(factors), _words(b[:, :, 80:].reshape(rows, -1))]
+    least = (mins + 128).to(torch.uint8).reshape(rows, -1)
+    factors = _words(scales.reshape(rows, -1))
+    return [quants, least], [factors, _words(b[:, :, 80:].reshape(rows, -1))]
 
 
 def _q4_k(b: Tensor) -> tuple[list[Tensor], list[Tensor]]:

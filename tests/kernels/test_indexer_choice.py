@@ -118,9 +118,9 @@ def test_equal_scores_across_parts_take_the_lower_rows(monkeypatch: pytest.Monke
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-@pytest.mark.parametrize("capacity", [2300, 16641, 40000])
+@pytest.mark.parametrize("capacity", [2300, 16384, 16641, 40000, 140000])
 def test_choices_at_real_size(capacity: int) -> None:
     rows = kinds(capacity)
     for first in (0, 6):
-        counts = [capacity, 2048, capacity - 1, 513, 512, capacity // 2 + 3]
+        counts = [capacity, min(4097, capacity), capacity - 1, 513, 512, capacity // 2 + 3]
         assert_chosen(rows[first : first + 6], counts, 512)

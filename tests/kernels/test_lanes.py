@@ -56,3 +56,31 @@ def test_a_lane_waits_for_what_another_one_has_made_ready() -> None:
             lanes.wait(y)
             copy.copy_(y)
     assert copy.eq(100).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_join_leaves_out_lanes_whose_last_result_was_waited_for() -> None:
+    x, y = torch.ones(1 << 24, device="cuda"), torch.zeros(1 << 24, device="cuda")
+    slow = torch.zeros(1 << 24, device="cuda")
+    with lanes.open_lanes("cuda"):
+        lanes.ready(x)
+        with lanes.aside(x, lanes.ROWS):
+            for _ in range(100):
+                y.add_(x)
+            lanes.ready(y)
+        with lanes.aside(x, lanes.ROWS):
+            for _ in range(100):
+                slow.add_(x)
+        lanes.wait(y)  # not the last work there
+        lanes.join()
+        both = y + slow
+        lanes.ready(x)
+        with lanes.aside(x, lanes.ROWS):
+            y.add_(x)
+            lanes.ready(y)
+        lanes.wait(y)
+        after = y.clone()
+        lanes.join()
+    assert both.eq(200).all()
+    assert after.eq(101).all()

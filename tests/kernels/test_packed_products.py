@@ -110,7 +110,8 @@ def test_both_shares_of_the_inputs_by_one_program(up_kind: str, down_kind: str) 
     size, tile = 768, Tile(64 if CUDA else 512, 0, 2, 2, 2)  # three blocks: the shares differ
     (up, ups), (down, downs) = made(up_kind, 3, 2 * size, size), made(down_kind, 3, size, size)
     x, weights = rows(WHOLE_FROM, size), rows(WHOLE_FROM, 2, 5).abs()
-    chosen = torch.tensor([[0, 2], [1, 2]] * (WHOLE_FROM // 2), dtype=torch.int32, device=DEVICE)
+    table = [[r % 2, 2] for r in range(WHOLE_FROM)]
+    chosen = torch.tensor(table, dtype=torch.int32, device=DEVICE)
 
     def run(some: slice) -> torch.Tensor:
         y = empty(len(x[some]), 4, size)
@@ -138,10 +139,12 @@ def test_odd_shapes(kind: str, inputs: int, space: Workspace) -> None:
         assert error(y, x[:n].double() @ numbers[0].T) < ROUNDED
 
 
-def test_a_stack_takes_its_own_inputs_and_adds(space: Workspace) -> None:
-    w, numbers = made("Q8_0", 3, 48, 64)
-    x, add = rows(2, 3 * 64), rows(2, 3 * 48, 2)
-    expected = torch.cat([x[:, 64 * m : 64 * m + 64].double() @ numbers[m].T for m in range(3)], 1)
+@pytest.mark.parametrize(("kind", "inputs"), [("Q8_0", 64), ("Q2_K", 256)])
+def test_a_stack_takes_its_own_inputs_and_adds(kind: str, inputs: int, space: Workspace) -> None:
+    w, numbers = made(kind, 3, 48, inputs)
+    x, add = rows(2, 3 * inputs), rows(2, 3 * 48, 2)
+    parts = x.double().split(inputs, 1)
+    expected = torch.cat([part @ numbers[m].T for m, part in enumerate(parts)], 1)
     y = empty(2, 3 * 48)
     matmul(x, w, y, space, "invariant", add=add)
     assert error(y, expected + add) < ROUNDED
@@ -199,22 +202,27 @@ def mixed(
     return y
 
 
-EXPERT_KINDS = [("Q8_0", "Q8_0", True), ("IQ2_XXS", "Q2_K", True)]
+EXPERT_KINDS = [
+    ("Q8_0", "Q8_0", "Q8_0"),
+    ("IQ2_XXS", "Q2_K", "Q8_0"),
+    ("Q2_K", "Q2_K", "Q2_K"),
+]
 if CUDA:
-    EXPERT_KINDS += [("Q8_0", "Q8_0", False), ("Q4_K", "Q4_K", True), ("MXFP4", "MXFP4", False)]
+    EXPERT_KINDS += [("Q8_0", "Q8_0", ""), ("Q4_K", "Q4_K", "Q8_0"), ("MXFP4", "MXFP4", "")]
 WIDE = Tile(512, 0, 2, 4, 3), Tile(256, 0, 2, 4, 3)
 TILES = None if CUDA else ExpertTiles(WIDE[0], WIDE[0], WIDE[1], WIDE[1])
 """Interpreted, few large tiles take less time."""
 
 
-@pytest.mark.parametrize(("up_kind", "down_kind", "with_shared"), EXPERT_KINDS)
-def test_experts(up_kind: str, down_kind: str, with_shared: bool, space: Workspace) -> None:
+@pytest.mark.parametrize(("up_kind", "down_kind", "shared_kind"), EXPERT_KINDS)
+def test_experts(up_kind: str, down_kind: str, shared_kind: str, space: Workspace) -> None:
     width = hidden = 256
     (up, ups), (down, downs) = (
         made(up_kind, 4, 2 * hidden, width),
         made(down_kind, 4, width, hidden),
     )
-    s_up, s_down = made("Q8_0", 1, 2 * hidden, width), made("Q8_0", 1, width, hidden)
+    kind, with_shared = shared_kind or "Q8_0", bool(shared_kind)
+    s_up, s_down = made(kind, 1, 2 * hidden, width), made(kind, 1, width, hidden)
     shared = (s_up[0], s_down[0]) if with_shared else (None, None)
     x = rows(2, width) * 3
     chosen = torch.tensor([[0, 2], [2, 3]], dtype=torch.int32, device=DEVICE)

@@ -115,6 +115,19 @@ def test_queries_and_stored_rows(joined: bool) -> None:
     assert same > 0.98
     assert torch.isnan(ring[[1, 2, 3, 4, 5]]).all()
 
+    again, seen = poisoned(rows, heads * width), poisoned(rows, rank)
+
+    def beside() -> bool:
+        seen.copy_(qr)  # what reads qr, as the product after it does
+        return True
+
+    qkv(
+        on_device(x), places(6, rows), weights, on_device(turns), EPS, heads, "fp8+f16", qr, again,
+        ring, origin, EXACT, beside,
+    )  # fmt: skip
+    assert torch.equal(again, q)
+    assert torch.equal(seen, qr)
+
 
 class Frontier:
     """The arrays of a layer's state that a compressor reads and writes."""
@@ -172,7 +185,7 @@ def test_attention_over_a_window_and_more(mode: Mode, ratio: float) -> None:
     selected = torch.tensor([[0, 3, 4, 9, 14]] * rows, dtype=torch.int32)
     counts = torch.tensor([k, -1, k], dtype=torch.int32)
 
-    def run(part: slice) -> torch.Tensor:
+    def run(part: slice, counts: torch.Tensor = counts, tokens: int = 0) -> torch.Tensor:
         n = part.stop - part.start
         spans = torch.zeros((n, 3), dtype=torch.int64, device=DEVICE)
         at = places(first + part.start, n)
@@ -181,7 +194,7 @@ def test_attention_over_a_window_and_more(mode: Mode, ratio: float) -> None:
         attention(
             on_device(q[part]), on_device(ring), on_device(extra), spans, on_device(selected[part]),
             on_device(counts[part]), on_device(sinks), at, on_device(turns), EPS, out, mode,
-            reach=(window, 20),
+            reach=(window, 20), ratio=tokens,
         )  # fmt: skip
         return out
 
@@ -197,6 +210,8 @@ def test_attention_over_a_window_and_more(mode: Mode, ratio: float) -> None:
     assert_close("out", torch.stack(expected), host(out), ratio)
     for r in range(rows):
         assert torch.equal(run(slice(r, r + 1))[0], out[r])
+    whole, every = slice(0, rows), torch.full((rows,), -1, dtype=torch.int32)
+    assert torch.equal(run(whole, every, 4), run(whole, every))  # where rows are read early
 
 
 @pytest.mark.parametrize("part", [4096, 16])  # fewer than rows: in parts
