@@ -21,6 +21,7 @@ from prompt_sets import DEMO, HELDOUT, prompts
 
 from ds4tui import options
 from ds4tui.calibration import samples_of
+from engine.prompt_set import PromptEntry
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, KvRounding, RunRequest, Settings
 from engine.stats import ArmTally, repeated, tally, without_loops
@@ -84,7 +85,7 @@ def auc(pairs: list[tuple[float, bool]]) -> float:
 
 
 def measure(
-    engine: Engine, prompts: tuple[options.PromptEntry, ...], settings: Settings, say: str
+    engine: Engine, prompts: tuple[PromptEntry, ...], settings: Settings, say: str
 ) -> Total:
     """One setting over one set."""
     total = Total()

@@ -32,6 +32,7 @@ from ds4tui import options, report
 from engine.events import PromptRendered
 from engine.export import Form, export_pair
 from engine.gguf import open_gguf
+from engine.prompt_set import PromptEntry
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, Prompt, Recorded, RunRequest, Settings
 
@@ -179,7 +180,7 @@ FORCED = Knobs("prefix", 0.0)
 
 
 def compare(
-    binaries: Path, files: Sequence[Path], prompts: Sequence[options.PromptEntry], tokens: int
+    binaries: Path, files: Sequence[Path], prompts: Sequence[PromptEntry], tokens: int
 ) -> list[str]:
     """Markdown of the greedy ids of one form of the pair."""
     target, drafter = files
@@ -240,7 +241,7 @@ def _parting(prompt: str, arm: Document) -> str:
 def speed(
     binaries: Path,
     files: Sequence[Path],
-    prompts: Sequence[options.PromptEntry],
+    prompts: Sequence[PromptEntry],
     tokens: int,
     rounds: int,
 ) -> list[str]:

@@ -22,8 +22,7 @@ from page import head, machine, row, write
 from prompt_sets import DEMO, prompts
 
 from ds4tui import options
-from engine.ab import Race
-from engine.ab import Rules as RaceRules
+from engine.ab import Race, RaceRules
 from engine.arms import ArmPlan
 from engine.choices import Choices
 from engine.decode import Control
@@ -33,6 +32,7 @@ from engine.lanes import LaneMaker, evaluate_prompt, prefill_plan
 from engine.load import load_parts
 from engine.parts import Parts
 from engine.paths import OP_CLASSES, Numerics, Perturb, Plan, Policy
+from engine.prompt_set import PromptEntry
 from engine.run import render
 from engine.settings import NEAR_TIE_ULPS, EngineFiles, Knobs
 from engine.timeline import Target
@@ -117,7 +117,7 @@ class Bench:
 
     def race(
         self,
-        entry: options.PromptEntry,
+        entry: PromptEntry,
         numerics: Numerics,
         asked: Sequence[Question],
         tokens: int,
@@ -167,7 +167,7 @@ class Bench:
 
 def study(
     bench: Bench,
-    entries: Sequence[options.PromptEntry],
+    entries: Sequence[PromptEntry],
     asked: Sequence[Question],
     tokens: int,
     say: Callable[[str], None],
@@ -210,7 +210,7 @@ def _note_drift(answer: Answer, event: StateDrift, first: bool) -> None:
 
 def faults(
     bench: Bench,
-    entries: Sequence[options.PromptEntry],
+    entries: Sequence[PromptEntry],
     tokens: int,
     say: Callable[[str], None],
 ) -> dict[tuple[str, Policy], list[int]]:

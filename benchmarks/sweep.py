@@ -29,6 +29,7 @@ from engine import lanes
 from engine.clock import Clock
 from engine.events import CycleFinished, RunStarted, TimeSplit, TokensCommitted
 from engine.paths import Numerics, Policy
+from engine.prompt_set import PromptEntry
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, RunRequest, Settings
 from engine.stats import ids_sha256
@@ -79,7 +80,7 @@ def knobs_name(knobs: Knobs) -> str:
 
 def run(
     engine: Engine,
-    prompts: Sequence[options.PromptEntry],
+    prompts: Sequence[PromptEntry],
     numerics: Numerics,
     arms: Sequence[Knobs],
     tokens: int,

@@ -17,7 +17,7 @@ def main() -> int:
             return run_command()
     except KeyboardInterrupt:
         interrupts.leave()
-    finally:  # argparse's --help ends here too
+    finally:
         interrupts.ignore()
 
 

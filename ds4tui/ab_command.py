@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-
 from ds4tui import ab_text, interrupts, options, report
-from ds4tui.output import Progress, check_outputs, write_output
+from ds4tui.output import Progress, check_outputs, tables, write_json, write_output
 from ds4tui.recorded import read_recorded
 from ds4tui.report_markdown import markdown
 from ds4tui.set_figures import ArmRun, arm_runs, by_category
 from engine.errors import Ds4Error
-from engine.events import Event, LoadProgress, TokensCommitted
+from engine.events import Event, TokensCommitted
+from engine.prompt_set import PromptEntry
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Recorded, RunRequest, Settings, parse_int
+from engine.text import one_line
 from engine.trace import TraceWriter
 
 
@@ -28,7 +26,7 @@ class AbOptions:
 
     files: EngineFiles
     settings: Settings
-    prompts: tuple[options.PromptEntry, ...]
+    prompts: tuple[PromptEntry, ...]
     is_set: bool
     against: tuple[Recorded, ...]
     repeat: int
@@ -42,7 +40,7 @@ def ab_options(args: Namespace) -> AbOptions:
     files, embedded = options.engine_files(args)
     against = tuple(read_recorded(path) for path in args.against)
     dspark = options.dspark_arms(args, args.arm, bool(files.mtp))
-    files = options.with_drafters(files, dspark)
+    files, dspark = options.with_drafters(files, dspark)
     if not dspark and not against:
         raise Ds4Error(
             "No drafter",
@@ -53,35 +51,25 @@ def ab_options(args: Namespace) -> AbOptions:
     if repeat < 1:
         raise Ds4Error("Invalid option", f"--repeat is {repeat}; expected 1 or more.")
     check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
+    prompts, is_set = options.prompts_of(args, "ab", embedded), args.prompts is not None
+    if against and is_set and len(prompts) > 1:
+        raise Ds4Error(
+            "Contradictory options",
+            f"--against {one_line(args.against[0])} holds the ids of one prompt, and --prompts has "
+            f"{len(prompts)}.",
+            "Give the prompt that they were recorded for.",
+        )
     return AbOptions(
         files,
         replace(options.run_settings(args, dspark), controls=args.controls),
-        _prompts(args, embedded),
-        args.prompts is not None,
+        prompts if is_set else prompts[:1],
+        is_set,
         against,
         repeat,
         args.trace,
         args.json,
         args.report,
     )
-
-
-def _prompts(args: Namespace, embedded: bool) -> tuple[options.PromptEntry, ...]:
-    prompt = options.prompt_of(args)
-    if prompt is not None and args.prompts is not None:
-        raise Ds4Error(
-            "Contradictory options",
-            "--prompts and a prompt of its own exclude each other.",
-            "Leave one of them out.",
-        )
-    if prompt is not None:
-        return (options.PromptEntry("", "", prompt),)
-    if args.prompts is None and not embedded:
-        raise Ds4Error(
-            "No prompt", "ab was given no prompt.", "Give -p, --prompt-file or --prompts."
-        )
-    entries = options.read_prompts(args)
-    return entries if args.prompts is not None else entries[:1]
 
 
 def ab(args: Namespace) -> int:
@@ -92,14 +80,12 @@ def ab(args: Namespace) -> int:
     """
     asked = ab_options(args)
     trace = None if asked.trace is None else TraceWriter(asked.trace)
-    # The table must not mix with JSON on standard output.
-    console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
-    progress = Progress()
+    console, progress = tables(asked.json), Progress()
     documents: list[report.Document] = []
     arms: dict[str, list[ArmRun]] = {}
     try:
         with interrupts.ending_at_once(trace.close if trace is not None else None):
-            engine = load_engine(asked.files, _shown(progress))
+            engine = load_engine(asked.files, progress.load)
         with interrupts.raised():
             for index, entry in enumerate(asked.prompts):
                 runs = list(_repeats(engine, asked, index, entry, trace, progress))
@@ -129,12 +115,10 @@ def _write(
     if not documents:
         return
     missing = len(asked.prompts) - len(documents)
-    if asked.json is not None:
-        whole = documents[0]
-        if asked.is_set:
-            whole = report.set_document(documents, categories, complete=not missing)
-        write_output(asked.json, json.dumps(whole, allow_nan=False) + "\n")
-        sys.stdout.flush()
+    whole = documents[0]
+    if asked.is_set:
+        whole = report.set_document(documents, categories, complete=not missing)
+    write_json(asked.json, whole)
     if asked.markdown is not None:
         write_output(asked.markdown, markdown(documents, categories, missing=missing))
 
@@ -143,7 +127,7 @@ def _repeats(
     engine: Engine,
     asked: AbOptions,
     index: int,
-    entry: options.PromptEntry,
+    entry: PromptEntry,
     trace: TraceWriter | None,
     progress: Progress,
 ) -> Iterator[report.RunEvents]:
@@ -158,18 +142,10 @@ def _repeats(
         what = f"prompt {index + 1}/{len(asked.prompts)}" if asked.is_set else ""
         what += f" repeat {repeat + 1}/{asked.repeat}" if asked.repeat > 1 else ""
         events: list[Event] = []
-        for event in engine.run(request, report=_shown(progress)):
+        for event in engine.run(request, report=progress.load):
             events.append(event)
             if trace is not None:
                 trace.write([event])
             if isinstance(event, TokensCommitted) and event.arm == 0:
                 progress.show(f"{what} #{event.index}".strip())
         yield report.RunEvents.of(events)
-
-
-def _shown(progress: Progress) -> Callable[[Event], None]:
-    def show(event: Event) -> None:
-        if isinstance(event, LoadProgress):
-            progress.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
-
-    return show

@@ -6,15 +6,14 @@ characters as glyphs and never read as markup.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ds4tui.markdown_text import markdown_table
 from ds4tui.report import Document, summary
 from engine.text import one_line, visible
 from engine.verdict import length_pattern
@@ -346,38 +345,8 @@ def counts(documents: Sequence[Document]) -> str:
     return ", ".join(shown)
 
 
-def table_line(cells: Sequence[str]) -> str:
-    """One row of a Markdown table."""
-    return f"| {' | '.join(escaped(cell) for cell in cells)} |"
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table and the empty line behind it."""
-    return [table_line(columns), f"|{' --- |' * len(columns)}", *map(table_line, rows), ""]
-
-
 def markdown_categories(found: Sequence[Document]) -> list[str]:
     """The table by category with all its columns; nothing when no prompt has a category."""
     if not found:
         return []
     return ["## By category", "", *markdown_table(BY_CATEGORY, category_rows(found))]
-
-
-_MARKUP = re.compile(
-    r"""[`*~|\[\]]                  # code, emphasis, strikes, cells, links
-    | \\(?=[!-/:-@\[-`{-~]|\Z)      # an escape, a hard line break
-    | (?<!\w)_+ | _+(?!\w)          # emphasis, which never begins or ends within a word
-    | <(?=[A-Za-z/!?])              # tags and addresses
-    | &(?=\#?\w+;)                  # entities
-    | (?<!\S)(?:\#+(?!\S) | >)      # headings with their closing signs, quotes
-    """,
-    re.VERBOSE,
-)
-"""What CommonMark and GitHub read as markup in a line; nothing else is escaped, for who reads the
-file as it is."""
-
-
-def escaped(text: Any) -> str:
-    """Untrusted text as Markdown that shows it literally."""
-    line = one_line(str(text), 2000)
-    return _MARKUP.sub(lambda found: "".join(f"\\{char}" for char in found[0]), line)

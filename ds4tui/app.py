@@ -17,12 +17,14 @@ from textual.filter import LineFilter
 from textual.types import AnimationLevel
 
 from ds4tui.ascii_lines import AsciiLines
+from ds4tui.changes import Changes
 from ds4tui.commands import KeyCommands, Palette
 from ds4tui.config import UiConfig
-from ds4tui.controller import NO_CHOICES, Changes, Controller
+from ds4tui.controller import Controller
 from ds4tui.exports import report_of, shown_path, why_no_report, write_export, write_run
 from ds4tui.hangup import HUNG_UP, LOOK_SECONDS, TERMINATED, on_signal, terminal_is_gone
 from ds4tui.keys import KeyTable
+from ds4tui.knobs_now import NO_CHOICES
 from ds4tui.link import EngineLink, TraceLink
 from ds4tui.marks import choose
 from ds4tui.options import Rendering, RunOptions
@@ -96,6 +98,7 @@ class Ds4App(RunActions):
         Binding("o", "open_it", "Model files and settings, or open a file", id="open"),
         Binding("t", "theme", "Theme: dark, light, high contrast", id="theme"),
         Binding("question_mark", "help", "This help", id="help", key_display="?"),
+        Binding("ctrl+z", "suspend_process", "Suspend; fg in the shell comes back", id="suspend"),
         Binding("q", "quit", "Quit", id="quit"),
     ]
 
@@ -252,12 +255,17 @@ class Ds4App(RunActions):
         if self.can(name):
             self.call_later(self.run_action, self.table.action(name), self._owner(name))
 
+    def _can_suspend(self) -> bool:
+        """The terminal can be left to the shell and taken back."""
+        return self._driver is not None and self._driver.can_suspend
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can act now."""
         hooks = {
             "export": self.instrument.can_export,
             "report": self.instrument.can_report,
             "open_it": self.instrument.can_open,
+            "suspend_process": self._can_suspend,
         }
         hook = hooks.get(action)
         return hook() if hook is not None else self.can_run(action, parameters)

@@ -5,7 +5,6 @@ Owns the document of schema `ds4tui.bench/1` and its table; `engine.costs` measu
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ds4tui import options
-from ds4tui.output import Progress, check_writable, write_output
-from ds4tui.report import file_document
+from ds4tui.output import Progress, check_writable, tables, write_json
+from ds4tui.report import Document, file_document
 from engine.config import ModelConfig
 from engine.costs import CostRequest
 from engine.environment import environment
 from engine.errors import Ds4Error
-from engine.events import CostMeasured, EngineReady, Event, LoadProgress
+from engine.events import CostMeasured, EngineReady
 from engine.floor import Floor, decode_floor
 from engine.gguf import open_gguf
 from engine.paths import NUMERICS, POLICIES, Numerics, Policy
@@ -30,7 +29,6 @@ from engine.settings import EngineFiles, check_names, parse_int
 from engine.text import visible
 
 SCHEMA = "ds4tui.bench/1"
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +77,14 @@ def bench(args: Namespace) -> int:
     """
     asked = bench_options(args)
     progress = Progress()
-
-    def show(event: Event) -> None:
-        if isinstance(event, LoadProgress):
-            progress.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
-
     try:
-        engine = load_engine(asked.files, show)
-        found = list(engine.costs(asked.request, show))
+        engine = load_engine(asked.files, progress.load)
+        found = list(engine.costs(asked.request, progress.load))
     finally:
         progress.clear()
     document = bench_document(asked, engine.ready(), found)
-    if asked.json is not None:
-        write_output(asked.json, json.dumps(document, allow_nan=False) + "\n")
-    console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
-    print_document(console, document)
+    write_json(asked.json, document)
+    print_document(tables(asked.json), document)
     return 0
 
 

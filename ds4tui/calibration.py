@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ds4tui.knobs_now import gate_at
 from ds4tui.run_record import ArmRecord
 from engine.events import CycleFinished
-from engine.stats import ratio
 
 WIDTHS = (0.02, 0.05, 0.1)
 """Widths of a bin: the first that gives no more than `MOST_BINS`."""
@@ -66,19 +66,10 @@ class Calibration:
 def gated_cycles(arm: ArmRecord) -> dict[float, list[CycleFinished]]:
     """An arm's cycles by the threshold that was in force; none of `strict`."""
     found: dict[float, list[CycleFinished]] = {}
-    if arm.info.commit == "strict" or arm.info.confidence is None:
-        return found
-    changes = [
-        (change.cycle, dict(change.settings)["confidence"])
-        for change in arm.changes
-        if "confidence" in dict(change.settings)
-    ]
-    gate = arm.info.confidence
-    for cycle in arm.cycles:
-        while changes and changes[0][0] <= cycle.cycle:
-            _, text = changes.pop(0)
-            gate = arm.info.confidence if text == "none" else float(text)
-        found.setdefault(gate, []).append(cycle)
+    for cycle in arm.cycles if arm.info.commit != "strict" else ():
+        gate = gate_at(arm, cycle.cycle)
+        if gate is not None:
+            found.setdefault(gate, []).append(cycle)
     return found
 
 
@@ -124,6 +115,6 @@ def _binned(samples: Sequence[Sample], gate: float, runs: int) -> Calibration:
         bins.append(Bin(at * width, (at + 1) * width, said, kept, len(inside)))
     n = len(samples)
     ece = sum(abs(each.rate - each.said) * each.reached for each in bins) / n
-    said = ratio(sum(confidence for confidence, _ in samples), n) or 0.0
-    kept_share = ratio(sum(label for _, label in samples), n) or 0.0
-    return Calibration(tuple(bins), ece, n, said, kept_share, gate, width, runs)
+    said = sum(confidence for confidence, _ in samples) / n
+    rate = sum(label for _, label in samples) / n
+    return Calibration(tuple(bins), ece, n, said, rate, gate, width, runs)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from ds4tui import __version__, interrupts, options
 from engine.errors import Ds4Error
+from engine.paths import OP_CLASSES
 from engine.text import visible
 
 _WHAT = """\
@@ -41,6 +42,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise Ds4Error("Usage", f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help.")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse does it, but where the output cannot take the help, that is an error."""
+        (file or sys.stderr).write(message)
 
 
 class _Once(argparse.Action):
@@ -118,10 +123,12 @@ def _add_run_options(
     add("--draft-max", metavar="N", help="most drafts of a block")
     add("--no-markov", action="store_true", help="leave out the drafter's Markov bias")
     add = parser.add_argument_group("diagnosis").add_argument
-    add("--batch-ops", metavar="CLASSES", help="op classes that a split verify batches")
+    add("--batch-ops", metavar="CLASSES", help="op classes that a split verify batches, a comma "
+        f"list (default: all of {', '.join(OP_CLASSES)})")  # fmt: skip
     add("--pin", metavar="router,indexer", help="verifies take these choices from plain decode")
     add("--perturb", metavar="CLASS:ULPS", help="fault injection into verifies")
-    add("--digests", metavar="N", help="compare states at every N-th boundary, 0 = never")
+    add("--digests", metavar="N", help="compare states at every N-th boundary, 0 = never "
+        "(default 1, with a large target 16)")  # fmt: skip
     add("--near-tie", metavar="ULPS", help="largest margin called a near-tie (default 32)")
     add("--trace", metavar="FILE", help="write every event as JSON lines")
 
@@ -143,8 +150,9 @@ def _add_ui_options(parser: argparse.ArgumentParser) -> None:
 def _ab_parser() -> _Parser:
     parser = _parser(
         "ab",
-        "Compare plain decode with DSpark arms, headless. Exit code 0: all identical, 1: an arm "
-        "diverged,\n2: an error, or the verdict is withheld.",
+        "Compare plain decode with DSpark arms, headless; --commit and --arm may repeat, one arm "
+        "each.\n"
+        "Exit code 0: all identical, 1: an arm diverged, 2: an error, or the verdict is withheld.",
     )
     _add_run_options(parser)
     add = parser.add_argument_group("comparison").add_argument
@@ -163,9 +171,9 @@ def _matrix_parser() -> _Parser:
         "matrix",
         "Every numerics and commit policy over the lines of --prompts (default: the demo set).\n"
         "--dspark-confidence may repeat, and every --arm is run by every policy; --numerics and\n"
-        "--commit restrict the cells. Exit code 0:\n"
-        "every cell that must be identical is, with equal states after every cycle, 1: one is\n"
-        "not, 2: an error, or the verdict is withheld.",
+        "--commit, which may repeat, restrict the cells. Exit code 0: every cell that must be\n"
+        "identical is, with equal states after every cycle, 1: one is not, 2: an error, or the\n"
+        "verdict is withheld.",
     )
     _add_run_options(parser, confidences="append")
     parser.set_defaults(numerics=None)
@@ -204,6 +212,14 @@ def _interface(found: options.RunOptions) -> int:
             "The interface needs a terminal, and at least one of input, output and error output is "
             "none.",
             "Use ds4tui ab for headless comparisons.",
+        )
+    from ds4tui.output import can_draw
+
+    if not can_draw(sys.stdout):
+        raise Ds4Error(
+            "No terminal",
+            "The terminal calls itself dumb (TERM=dumb), so nothing can be drawn on it.",
+            "Use ds4tui ab for headless comparisons, or set TERM to what the terminal is.",
         )
     from ds4tui.app import run_app  # brings in Textual
 
@@ -250,7 +266,11 @@ def _replay(argv: Sequence[str]) -> int:
 
 
 def _inspect(argv: Sequence[str]) -> int:
-    parser = _parser("inspect", "What is in GGUF files, and whether a target and a drafter fit.")
+    parser = _parser(
+        "inspect",
+        "What is in GGUF files, and whether a target and a drafter fit. Exit code 2: a file\n"
+        "cannot be run, or a pair does not fit.",
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a target or a drafter")
     parser.add_argument("--json", metavar="FILE", help="write it as JSON, - = standard output")
     args = parser.parse_args(argv)
@@ -352,7 +372,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f'"{words[0]}" is no command; expected {", ".join(_MAIN)} or an option.',
                 "Give a prompt with -p.",
             )
-        code = _MAIN[command](words)
+        code = _answer(command, words)
         if sys.stdout is not None:  # None when it was closed before the start
             sys.stdout.flush()
         return code
@@ -360,9 +380,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(visible(f"ds4tui: {error}"), file=sys.stderr)
     except BrokenPipeError:  # the reader of our output has gone
         _drop_output()
-    except SystemExit as end:
-        if end.code != 1:  # argparse's --help; 1 is rich's, when the reader of a table has gone
-            raise
     except OSError as error:
         _drop_output()
         what = f"{error.filename} cannot be used" if error.filename else "Output cannot be written"
@@ -370,6 +387,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:  # a bug of ours; Python's own exit code would say that an arm diverged
         traceback.print_exc()
     return 2
+
+
+def _answer(command: str, words: Sequence[str]) -> int:
+    """What a command returns; argparse leaves after --help, rich when a table's reader has gone."""
+    try:
+        return _MAIN[command](words)
+    except SystemExit as end:
+        return 2 if end.code else 0
 
 
 def _drop_output() -> None:

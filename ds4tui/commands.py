@@ -61,6 +61,7 @@ COMMANDS = (
     ("report", "export: Write report for a maintainer"),
     ("open", "app: Open model files and settings, or a file"),
     ("help", "help: Show keys, marks and words"),
+    ("suspend", "app: Suspend"),
     ("quit", "app: Quit"),
 )
 """(binding id, palette entry); a screen's own keys are added with their descriptions."""

@@ -98,7 +98,7 @@ def load_config(
 
 def _read(path: Path, named: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         if named:
             raise Ds4Error(

@@ -13,19 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ds4tui.changes import Changes as Changes  # what `drain` answers with
+from ds4tui.changes import Changes
 from ds4tui.intake import Intake
-from ds4tui.knobs_now import NO_CHOICES as NO_CHOICES
-from ds4tui.knobs_now import Choices as Choices
-from ds4tui.knobs_now import knobs_of, next_confidence
+from ds4tui.knobs_now import Choices, knobs_of, next_confidence
 from ds4tui.link import EngineLink, ReplayLink, TraceLink
-from ds4tui.options import PromptEntry
 from ds4tui.playback import Playback
 from ds4tui.run_state import RunState
 from engine.errors import Ds4Error
 from engine.events import EngineReady, Event
 from engine.paths import Numerics, Policy
 from engine.process import Cancel, Measure, Pause, Render, Resume, Run, RunSuite, Stop, Turn
+from engine.prompt_set import PromptEntry
 from engine.settings import Knobs, Prompt, RunRequest, Settings
 
 if TYPE_CHECKING:
@@ -73,6 +71,7 @@ class Controller(Intake):
         self._wants_run = prompt is not None
         self._recorder = recorder
         self._prompt_at: int | None = None
+        self._turned_before = 0
 
     @property
     def player(self) -> Playback | None:
@@ -91,16 +90,32 @@ class Controller(Intake):
         return None if arm is None else knobs_of(arm)
 
     @property
+    def _turned(self) -> int:
+        """Which of the next run's arms the knobs are of.
+
+        The one shown; over the runs of a matrix or a sweep, whose arms are others, the one that was
+        shown before them.
+        """
+        record, sets = self.record, self.suites.get("set")
+        arms = [arm for arm in record.arms if arm.info.is_compared] if record else []
+        if record is None or record.started is None or len(arms) != len(self.settings.dspark):
+            return self._turned_before
+        suite = record.started.suite_id
+        if suite and (sets is None or suite != sets.started.suite_id):
+            return self._turned_before
+        return next((n for n, arm in enumerate(arms) if arm is record.dspark), 0)
+
+    @property
     def wanted(self) -> Knobs | None:
-        """The knobs of the next run; None when it is plain only."""
-        return self.settings.dspark[0] if self.settings.dspark else None
+        """The knobs of the next run's arm that is shown; None when it is plain only."""
+        return self.settings.dspark[self._turned] if self.settings.dspark else None
 
     @property
     def block_size(self) -> int:
-        """Drafts of a whole block."""
+        """Drafts of a whole block of the arm that the knobs are of."""
+        record, wanted = self.record, self.wanted
         if self.ready is not None:
-            return self.ready.block_size
-        record = self.record
+            return self.ready.drafter(wanted.mtp if wanted is not None else None)[0]
         return record.started.block_size if record and record.started else 0
 
     @property
@@ -113,8 +128,12 @@ class Controller(Intake):
 
     @property
     def default_confidence(self) -> float | None:
-        """The drafter's own threshold, once known."""
-        return self.ready.confidence if self.ready is not None else None
+        """The own threshold of the drafter of the arm that the knobs are of, once known."""
+        return self.gate_of(self.wanted.mtp if self.wanted is not None else None)
+
+    def gate_of(self, drafter: str | None) -> float | None:
+        """A drafter's own threshold, once known; None = the first one."""
+        return self.ready.drafter(drafter)[1] if self.ready is not None else None
 
     # Commands
 
@@ -141,12 +160,25 @@ class Controller(Intake):
         self.end_playback()
         if self.prompt.text and self.history[-1:] != [self.prompt.text]:
             self.history = [*self.history, self.prompt.text][-HISTORY:]
-        alive = self._link is not None and self._link.is_alive
-        if alive and self.ready is not None:
+        if self._is_ready:
             self._send_run()
-            return
-        self._wants_run = bool(self.prompt.text)
-        if not alive or self.state is not RunState.LOADING:
+        else:
+            self._wants_run = bool(self.prompt.text)
+            self._load_again()
+
+    @property
+    def _is_alive(self) -> bool:
+        """There is an engine, loaded or not."""
+        return self._link is not None and self._link.is_alive
+
+    @property
+    def _is_ready(self) -> bool:
+        """The engine is loaded."""
+        return self._is_alive and self.ready is not None
+
+    def _load_again(self) -> None:
+        """Load the engine, unless that is what it does."""
+        if not self._is_alive or self.state is not RunState.LOADING:
             self.close()
             self.start()
 
@@ -154,8 +186,9 @@ class Controller(Intake):
     def can_follow_up(self) -> bool:
         """There is a conversation that can go on: a run has ended and shows tokens."""
         newest = self.newest
-        ended = newest is not None and newest.finished is not None and self.kept is newest
-        return ended and self.can_begin and newest is not None and bool(newest.arms[0].ids)
+        if newest is None or newest.finished is None or self.kept is not newest:
+            return False
+        return self.can_begin and bool(newest.arms[0].ids)
 
     def follow_up(self, prompt: Prompt) -> None:
         """Run the next turn of the newest run's conversation; `r` still runs its first one."""
@@ -166,8 +199,7 @@ class Controller(Intake):
     @property
     def can_begin(self) -> bool:
         """The engine is loaded and idle."""
-        alive = self._link is not None and self._link.is_alive
-        return alive and self.ready is not None and not self.is_busy
+        return self._is_ready and not self.is_busy
 
     @property
     def can_run_suite(self) -> bool:
@@ -186,13 +218,12 @@ class Controller(Intake):
         """
         if not self.can_run_suite:
             return
-        alive = self._link is not None and self._link.is_alive
+        self._turned_before = self._turned
         self._waiting_suite, self._wants_run = request, False
-        if alive and self.ready is not None:
+        if self._is_ready:
             self._send_suite()
-        elif not alive or self.state is not RunState.LOADING:
-            self.close()
-            self.start()
+        else:
+            self._load_again()
 
     def _send_suite(self) -> None:
         assert self._link is not None
@@ -263,7 +294,7 @@ class Controller(Intake):
 
     def render(self, prompt: Prompt) -> None:
         """Ask which ids a prompt becomes; the answer comes as `rendered`."""
-        if self._link is not None and self._link.is_alive and self.ready is not None:
+        if self._link is not None and self._is_ready:
             self._link.send(Render(prompt))
 
     def can_turn(self, knob: str) -> bool:
@@ -316,14 +347,16 @@ class Controller(Intake):
         return numerics[(numerics.index(self.settings.numerics) + 1) % len(numerics)]
 
     def take_knobs(self, knobs: Knobs) -> None:
-        """Take all knobs of the first DSpark arm; they act when a turned one would."""
-        self.settings = replace(self.settings, dspark=(knobs, *self.settings.dspark[1:]))
+        """Take all knobs of the arm that is shown; they act when a turned one would."""
+        at, arms = self._turned, list(self.settings.dspark)
+        arms[at] = knobs
+        self.settings = replace(self.settings, dspark=tuple(arms))
         if self._suite is not None:
             return  # all runs of a suite have the same settings
         if self._link is not None and self.state.is_busy and self._record is not None:
-            arm = next((n for n, a in enumerate(self._record.arms) if a.info.kind == "dspark"), 0)
-            if arm:
-                self._link.send(Turn(arm, knobs))
+            running = [n for n, arm in enumerate(self._record.arms) if arm.info.is_compared]
+            if at < len(running):
+                self._link.send(Turn(running[at], knobs))
 
     def take_set(self, prompts: Sequence[PromptEntry], name: str) -> None:
         """Step through another set from now on."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ds4tui.knobs_now import gate_at, policy_at
+from ds4tui.paint.numbers import fraction
 from ds4tui.run_record import ArmRecord, RunRecord
 from engine.events import CycleFinished
 
@@ -34,25 +36,6 @@ class BatchRow:
     plain: str
     outcome: str
     parts: bool
-
-
-def policy_at(arm: ArmRecord, cycle: int) -> str:
-    """The commit policy in force in a cycle."""
-    policy = arm.info.commit or ""
-    for change in arm.changes:
-        if change.cycle <= cycle:
-            policy = dict(change.settings).get("commit", policy)
-    return policy
-
-
-def gate_at(arm: ArmRecord, cycle: int) -> float | None:
-    """The confidence threshold in force in a cycle."""
-    gate = arm.info.confidence
-    for change in arm.changes:
-        text = dict(change.settings).get("confidence")
-        if change.cycle <= cycle and text is not None:
-            gate = None if text == "none" else float(text)
-    return gate
 
 
 def batch_rows(record: RunRecord, arm: ArmRecord, cycle: CycleFinished) -> list[BatchRow]:
@@ -109,15 +92,11 @@ def _outcome(record: RunRecord, arm: ArmRecord, cycle: CycleFinished, at: int) -
     if cut_here and cycle.clip == "confidence":
         gate = gate_at(arm, cycle.cycle)
         said = cycle.confidences[at] if at < len(cycle.confidences) else None
-        numbers = f" {_short(said)} < {_short(gate)}" if said is not None and gate else ""
+        numbers = f" {fraction(said, 2)} < {fraction(gate, 2)}" if said is not None and gate else ""
         words.append(f"cut by gate{numbers}")
     elif cut_here:
         words.append(CUTS.get(cycle.clip, "not proposed"))
     return "; ".join(words) or "not reached"
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}".replace("0.", ".", 1)
 
 
 def context_of(cycle: CycleFinished, window: int) -> tuple[int, int]:

@@ -67,6 +67,7 @@ class CostTable:
         replay: one re-decoded row; None = none was seen, so it is a decode.
         carry: what a step without a block spends beside its decode: `strict`, or a pause.
         position: tokens evaluated before the steps (a run's: at its middle).
+        drafter: that was measured, by its file's path; "" where nobody told.
     """
 
     source: Literal["measured", "run"]
@@ -79,6 +80,7 @@ class CostTable:
     carry: Cost | None = None
     position: int = 0
     numerics: str = ""
+    drafter: str = ""
 
     def verify_ms(self, rows: int) -> float | None:
         """A verify of so many rows; other lengths along straight lines between those seen often."""
@@ -212,6 +214,7 @@ def measured_costs(events: Sequence[CostMeasured]) -> CostTable | None:
         next(iter(of("carry").values()), None),
         position,
         events[-1].numerics,
+        events[-1].drafter,
     )
 
 

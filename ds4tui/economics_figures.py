@@ -122,7 +122,8 @@ def economics_of(
         len(started.prompt_ids),
         numerics,
     )
-    if measured is not None and measured.numerics not in ("", numerics):
+    info = first.arm.info if first.arm is not None else None
+    if measured is not None and not _fits(measured, numerics, info.drafter if info else ""):
         measured = None
     by_source: dict[Source, CostTable] = {}
     if measured is not None:
@@ -131,9 +132,7 @@ def economics_of(
         by_source["run"] = own
     table = by_source.get(source) or next(iter(by_source.values()), None)
     cycles = arm.cycles if arm is not None else []
-    most = first.arm.info.draft_max if first.arm is not None else None
-    shape = shape_of(cycles, most or started.block_size)
-    known = table is not None and shape is not None
+    shape = shape_of(cycles, (info.draft_max or started.block_of(info)) if info is not None else 0)
     parted = [arm.diverged.index for arm in arms if arm.diverged is not None]
     return Economics(
         policy=policy,
@@ -144,8 +143,8 @@ def economics_of(
         shape=shape,
         ledger=value_ledger(plain, arm),
         spent_ms=arm.decode_ns / 1e6 if arm is not None else 0.0,
-        predicted=predict(table, shape, policy) if known and table and shape else None,
-        predictions=tuple(predictions(table, shape)) if known and table and shape else (),
+        predicted=predict(table, shape, policy) if table and shape else None,
+        predictions=tuple(predictions(table, shape)) if table and shape else (),
         speedup=_speedup(works),
         prompts=len(works),
         parted=len(parted),
@@ -155,6 +154,12 @@ def economics_of(
         ids=_hashes(works),
         calibration=calibration(_calibrated(works, sweep)),
     )
+
+
+def _fits(measured: CostTable, numerics: str, drafter: str) -> bool:
+    """Costs are those of a run's numerics and drafter, as far as both tell."""
+    same = not (measured.drafter and drafter) or measured.drafter == drafter
+    return same and measured.numerics in ("", numerics)
 
 
 def _strict(record: RunRecord) -> ArmRecord | None:

@@ -10,6 +10,7 @@ from ds4tui.economics_figures import Economics
 from ds4tui.marks import UNICODE
 from ds4tui.paint import calibration as calibration_rows
 from ds4tui.paint import economics as painted
+from ds4tui.report import finite
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, text_of
 from engine.text import visible
@@ -50,7 +51,7 @@ def json_text(found: Economics, record: RunRecord) -> str:
         "predictions": [asdict(each) for each in found.predictions],
         "calibration": asdict(found.calibration) if found.calibration is not None else None,
     }
-    return json.dumps(_finite(document), indent=1, allow_nan=False) + "\n"
+    return json.dumps(finite(document), indent=1, allow_nan=False) + "\n"
 
 
 def _costs(found: Economics) -> dict[str, Any] | None:
@@ -58,16 +59,6 @@ def _costs(found: Economics) -> dict[str, Any] | None:
         return None
     fit = found.table.fit()
     return {**asdict(found.table), "fit": asdict(fit) if fit is not None else None}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return None
-    return value
 
 
 def report_text(found: Economics, record: RunRecord) -> str:

@@ -35,7 +35,9 @@ def shown_path(path: Path) -> str:
 
 
 def write_export(name: str, text: str, folder: Path | None = None) -> Path:
-    """Write text to a new file; an equal file that is there already is taken as it is.
+    """Write text to a new file, whole or not at all.
+
+    An equal file that is there already is taken as it is.
 
     Args:
         name: wished file name; characters that do not belong into one are replaced.
@@ -49,14 +51,21 @@ def write_export(name: str, text: str, folder: Path | None = None) -> Path:
     count = 1
     while True:
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-            return path
+            file = path.open("x", encoding="utf-8")
         except FileExistsError:
             if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text:
                 return path
             count += 1
             path = wished.with_stem(f"{wished.stem}-{count}")
+            continue
+        try:
+            with file:
+                file.write(text)
+            return path
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
 
 
 def document_of(record: RunRecord) -> Document | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ds4tui.segments import Segment
 from engine.cycle_counts import CycleCounts
 from engine.events import TimeSplit
-from engine.stats import ArmTally, ratio
+from engine.stats import ArmTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def depths(found: CycleCounts, prefilled: int = 1, rate: float | None = None) ->
         tokens=found.tokens,
         proposed=found.proposed,
         accepted=found.accepted,
-        mean=ratio(found.tokens, cycles),
-        accept_rate=ratio(found.accepted, found.proposed),
-        avg_accept=ratio(found.accepted, cycles),
+        mean=found.mean_depth,
+        accept_rate=found.accept_rate,
+        avg_accept=found.avg_accept,
         by_position=tuple(found.accept_by_position()),
         proposed_by_accepted=tuple(tuple(row) for row in found.proposed_by_accepted()),
         lengths_vary=found.lengths_vary(),

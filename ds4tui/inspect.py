@@ -18,13 +18,11 @@ import numpy as np
 from engine.config import ARCHITECTURE, DrafterConfig, ModelConfig
 from engine.drafter_config import DRAFTER_ARCHITECTURES
 from engine.errors import Ds4Error
-from engine.gguf import GGUFFile, MetaValue, open_gguf
+from engine.gguf import HASHED_BYTES, GGUFFile, open_gguf
+from engine.gguf_header import MetaValue
 from engine.text import one_line, visible
 
 SCHEMA = "ds4tui.inspect/1"
-HASHED_BYTES = 4 << 30
-"""Larger files are not hashed: it takes minutes."""
-
 _SHOWN_ENTRIES = 8
 _HIDDEN_FIELDS = ("path", "vocabulary")
 
@@ -55,17 +53,15 @@ def inspect_files(paths: Iterable[Path]) -> Report:
 
 def _file(file: GGUFFile) -> Report:
     role, config, problem = _role(file)
-    weights = [t for t in file.tensors.values() if t.type != "I32"]
-    name = file.metadata.get("general.name")
     return {
         "path": str(file.path),
         "size": file.size,
         "sha256": file.sha256() if file.size <= HASHED_BYTES else None,
         "gguf_version": file.version,
         "architecture": file.architecture,
-        "name": name if isinstance(name, str) else "",
+        "name": file.title,
         "role": role,
-        "parameters": sum(t.elements for t in weights),
+        "parameters": file.parameters,
         "quantisation": _quantisation(file),
         "config": config,
         "problem": problem,
@@ -150,10 +146,10 @@ def format_report(report: Report) -> str:
 
 def _format_file(entry: Report) -> str:
     lines = [
-        _line(entry["path"]),
-        f"  {_line(entry['architecture']) or 'no architecture'} ({entry['role']}), "
+        one_line(entry["path"]),
+        f"  {one_line(entry['architecture']) or 'no architecture'} ({entry['role']}), "
         f"GGUF v{entry['gguf_version']}, {_size(entry['size'])}",
-        f"  name        {_line(entry['name']) or '-'}",
+        f"  name        {one_line(entry['name']) or '-'}",
         f"  parameters  {entry['parameters']:,} in {len(entry['tensors'])} tensors",
         f"  sha256      {entry['sha256'] or 'not computed for a file of this size'}",
     ]
@@ -169,10 +165,10 @@ def _format_file(entry: Report) -> str:
     lines += ["", "  quantisation", *_table(head, mix, right=(1, 2, 3, 4))]
     if entry["config"]:
         lines += ["", "  config", *_settings(entry["config"])]
-    metadata = [(_line(m["key"]), m["kind"], _shown(m)) for m in entry["metadata"]]
+    metadata = [(one_line(m["key"]), m["kind"], _shown(m)) for m in entry["metadata"]]
     lines += ["", "  metadata", *_table(("key", "kind", "value"), metadata)]
     tensors = [
-        (_line(t["name"]), t["type"], _shape(t["shape"]), f"{t['bytes']:,}")
+        (one_line(t["name"]), t["type"], _shape(t["shape"]), f"{t['bytes']:,}")
         for t in entry["tensors"]
     ]
     lines += ["", "  tensors", *_table(("name", "type", "shape", "bytes"), tensors, right=(3,))]
@@ -180,14 +176,14 @@ def _format_file(entry: Report) -> str:
 
 
 def _format_pair(pair: Report) -> str:
-    files = f"{_line(pair['drafter'])} with {_line(pair['target'])}"
+    files = f"{one_line(pair['drafter'])} with {one_line(pair['target'])}"
     if not pair["fits"]:
         return f"Does not fit: {files}\n  {visible(pair['reason'], keep='')}"
     return "\n".join([f"Fits: {files}", *_settings(pair["config"])])
 
 
 def _settings(values: Mapping[str, object]) -> list[str]:
-    return _table((), [(name, _line(_compact(value))) for name, value in values.items()])
+    return _table((), [(name, one_line(_compact(value))) for name, value in values.items()])
 
 
 def _compact(value: object) -> str:
@@ -205,8 +201,8 @@ def _compact(value: object) -> str:
 
 def _shown(entry: Report) -> str:
     if "value" in entry:
-        return _line(_compact(entry["value"]), 160)
-    first = ", ".join(_line(_compact(v), 40) for v in entry["first"])
+        return one_line(_compact(entry["value"]), 160)
+    first = ", ".join(one_line(_compact(v), 40) for v in entry["first"])
     return f"[{first}{', ...' if entry['length'] > len(entry['first']) else ''}]"
 
 
@@ -226,10 +222,6 @@ def _table(
         ).rstrip()
         for row in body
     ]
-
-
-def _line(text: str, limit: int = 200) -> str:
-    return one_line(text, limit)
 
 
 def _bits(part: Report) -> str:

@@ -31,7 +31,7 @@ GROUPS = (
     (
         "everywhere",
         "screen_1 screen_2 screen_3 screen_4 screen_5 screen_6 screen_7 "
-        "next_pane pane_before maximise flip copy export report open theme help quit",
+        "next_pane pane_before maximise flip copy export report open theme help suspend quit",
     ),
 )
 """Binding ids of the help, in groups; those of the other screens follow, a group a screen."""

@@ -1,4 +1,4 @@
-"""The knobs of an arm as they stand, from what its run announced and what was turned since."""
+"""The knobs of an arm, as they stand now and as they stood in a cycle: announced, then turned."""
 
 from __future__ import annotations
 
@@ -53,6 +53,27 @@ def knobs_of(arm: ArmRecord) -> Knobs:
         confidence=info.confidence if confidence is None else _float(confidence),
         draft_max=info.draft_max if draft_max is None else _int(draft_max),
     )
+
+
+def policy_at(arm: ArmRecord, cycle: int) -> str:
+    """The commit policy in force in a cycle."""
+    return _turned(arm, "commit", cycle) or arm.info.commit or ""
+
+
+def gate_at(arm: ArmRecord, cycle: int) -> float | None:
+    """The confidence threshold in force in a cycle; None where nothing is drafted."""
+    text = _turned(arm, "confidence", cycle)
+    # Beside another knob "none" says that the threshold is the drafter's own, as it was.
+    return arm.info.confidence if text in (None, "none") else float(text)
+
+
+def _turned(arm: ArmRecord, knob: str, cycle: int) -> str | None:
+    """What a knob was last turned to by a cycle; None = not at all."""
+    found = None
+    for change in arm.changes:
+        if change.cycle <= cycle:
+            found = dict(change.settings).get(knob, found)
+    return found
 
 
 def _float(text: str) -> float | None:

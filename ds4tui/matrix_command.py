@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import cast
 
-from rich.console import Console
-
 from ds4tui import interrupts, matrix_report, matrix_text, options
-from ds4tui.output import Progress, check_outputs, write_output
+from ds4tui.output import Progress, check_outputs, tables, write_json, write_output
 from ds4tui.report import Document
 from engine.errors import Ds4Error
-from engine.events import Event, LoadProgress, RunStarted, TokensCommitted
+from engine.events import RunStarted, TokensCommitted
 from engine.paths import NUMERICS, POLICIES, Numerics
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, check_names, parse_arm
@@ -39,7 +36,7 @@ def matrix_options(args: Namespace) -> MatrixOptions:
     """Read and check the command line."""
     files, embedded = options.engine_files(args)
     arms = _arms(args)
-    files = options.with_drafters(files, arms)
+    files, arms = options.with_drafters(files, arms)
     if not files.mtp:
         raise Ds4Error(
             "No drafter",
@@ -55,17 +52,16 @@ def matrix_options(args: Namespace) -> MatrixOptions:
             "batch path to restrict.",
             "Give --numerics split.",
         )
-    entries = _prompts(args, embedded)
+    entries = options.prompts_of(args, "matrix", embedded)
     check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
+    is_alone = args.prompt is not None or args.prompt_file is not None
     given = copy.copy(args)
     given.numerics = numerics[0]
     request = MatrixRequest(
         suite_prompts(entries),
         options.run_settings(given, arms),
         numerics,
-        name=""
-        if args.prompts is None and options.prompt_of(args)
-        else options.set_name(args.prompts),
+        name="" if is_alone else options.set_name(args.prompts),
     )
     return MatrixOptions(files, request, args.trace, args.json, args.report)
 
@@ -95,23 +91,6 @@ def _base(spec: str, base: Knobs) -> Knobs:
     return parse_arm(spec, base)
 
 
-def _prompts(args: Namespace, embedded: bool) -> tuple[options.PromptEntry, ...]:
-    prompt = options.prompt_of(args)
-    if prompt is None and args.prompts is None and not embedded:
-        raise Ds4Error(
-            "No prompt", "matrix was given no prompt.", "Give --prompts, -p or --prompt-file."
-        )
-    if prompt is None:
-        return options.read_prompts(args)
-    if args.prompts is not None:
-        raise Ds4Error(
-            "Contradictory options",
-            "--prompts and a prompt of its own exclude each other.",
-            "Leave one of them out.",
-        )
-    return (options.PromptEntry("", "", prompt),)
-
-
 def matrix(args: Namespace) -> int:
     """Run the matrix.
 
@@ -119,14 +98,13 @@ def matrix(args: Namespace) -> int:
         0 every cell that must be identical is, 1 one is not, 2 a verdict is withheld.
     """
     asked = matrix_options(args)
-    console = Console(stderr=asked.json == "-", markup=False, highlight=False, emoji=False)
-    progress = Progress()
+    console, progress = tables(asked.json), Progress()
     trace = None if asked.trace is None else TraceWriter(asked.trace)
     found = matrix_report.MatrixReport()
     began = (time.monotonic(), time.process_time())
     try:
         with interrupts.ending_at_once(trace.close if trace is not None else None):
-            engine = load_engine(asked.files, lambda event: _show_loading(progress, event))
+            engine = load_engine(asked.files, progress.load)
         with interrupts.raised():
             _run(engine, asked, found, trace, progress)
     finally:
@@ -149,7 +127,7 @@ def _run(
     progress: Progress,
 ) -> None:
     where = ""
-    for event in asked.request.events(engine, report=lambda event: _show_loading(progress, event)):
+    for event in asked.request.events(engine, report=progress.load):
         found.feed(event)
         if trace is not None:
             trace.write([event])
@@ -162,16 +140,10 @@ def _run(
                 pass
 
 
-def _show_loading(progress: Progress, event: Event) -> None:
-    if isinstance(event, LoadProgress):
-        progress.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
-
-
 def _write(asked: MatrixOptions, document: Document | None) -> None:
     """Write what there is: after a failure, the runs that were finished before it."""
     if document is None:
         return
-    if asked.json is not None:
-        write_output(asked.json, json.dumps(document, allow_nan=False) + "\n")
+    write_json(asked.json, document)
     if asked.markdown is not None:
         write_output(asked.markdown, matrix_text.markdown(document))

@@ -11,15 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from ds4tui.ab_text import (
-    escaped,
     make_table,
     markdown_categories,
-    markdown_table,
     number,
     print_categories,
     small,
     speed,
 )
+from ds4tui.markdown_text import escaped, markdown_table
 from ds4tui.matrix_cells import SHORT
 from ds4tui.matrix_names import SHORT_POLICY, row_of, short_row
 from ds4tui.report import Document
@@ -62,7 +61,7 @@ def _state(cell: Document) -> str:
     return "differs" if cell["state_equal"] is False else f"compared {cell['compared']} times"
 
 
-def _identity(document: Document, cell: Document) -> list[str]:
+def _identity(cell: Document) -> list[str]:
     total, first = cell["prompts"], cell["first_divergence"]
     missed = cell["as_required"] is False
     verdicts = _counted(cell["verdicts"])
@@ -179,8 +178,7 @@ def print_document(console: Console, document: Document) -> None:
     for numerics, plain in zip(_numerics(document), document["plain"], strict=True):
         cells = _of(document, numerics)
         console.print(Text(f"\n{numerics}", style="bold"))
-        rows = [_identity(document, cell) for cell in cells]
-        console.print(make_table(_identity_columns(document), rows))
+        console.print(make_table(_identity_columns(document), [_identity(cell) for cell in cells]))
         console.print()
         console.print(make_table(WORK, [_work(cell) for cell in (plain, *cells)]))
         console.print()
@@ -201,7 +199,7 @@ def markdown(document: Document) -> str:
         lines += [f"### {numerics}", ""]
         columns, rows = _by_prompt(document, numerics)
         for head, body in (
-            (_identity_columns(document), [_identity(document, cell) for cell in cells]),
+            (_identity_columns(document), [_identity(cell) for cell in cells]),
             (WORK, [_work(cell) for cell in (plain, *cells)]),
             ([name.replace("\n", " ") for name in columns], rows),
         ):

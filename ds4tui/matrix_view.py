@@ -45,7 +45,8 @@ class PromptRow:
 
     Args:
         gap: smallest top-2 gap that plain met.
-        places: `=` identical, `#87` first divergent index, `..` running, `.` not run yet.
+        places: `=` identical, `~` identical with another state than it must have, `#87` first
+            divergent index, `..` running, `.` not run yet.
         missed: cells that must be identical and are not.
     """
 
@@ -201,7 +202,7 @@ def _prompt(record: SuiteRecord, order: Sequence[str], index: int) -> PromptRow:
 
 
 def _place(record: SuiteRecord, cell: str, index: int, arm: ArmRecord | None) -> str:
-    """`=`, `=~` with another state, `#87`, `..` or `.`."""
+    """What a cell shows: see `PromptRow`."""
     if arm is not None and arm.diverged is not None:
         return f"#{arm.diverged.index}"
     if not record.report.has(cell, index):

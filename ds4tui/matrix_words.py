@@ -5,7 +5,7 @@ Pure functions of what the screen knows. The verdict is `ds4tui.matrix_verdict`'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ds4tui import suite_requests
@@ -97,22 +97,48 @@ def settings_words(view: MatrixView, controller: Controller) -> Shown:
 
     Thresholds and block lengths that differ between cells are in the cells' names.
     """
-    figures = next((cell.figures for cell in view.cells.values() if cell.figures), None)
-    wanted, block = controller.wanted, controller.block_size or None
-    now = _knobs(figures["confidence"], figures["draft_max"] or block) if figures else ""
-    then = ""
-    if wanted is not None and controller.choices.numerics:
-        gate = controller.default_confidence if wanted.confidence is None else wanted.confidence
-        then = _knobs(gate, wanted.draft_max or block)
-    parts = [now or then, f"max {view.max_tokens}"]
+    gate_of, block = controller.gate_of, controller.block_size or None
+    figures = [cell.figures for cell in view.cells.values() if cell.figures]
+    wanted = controller.settings.dspark if controller.choices.numerics else ()
+    now = _shared(
+        [
+            (each["confidence"], each["draft_max"], each["drafter"])
+            for each in figures
+            if each["commit"] != "strict"
+        ],
+        block,
+    )
+    then = _shared(
+        [
+            (
+                gate_of(knobs.mtp) if knobs.confidence is None else knobs.confidence,
+                knobs.draft_max,
+                knobs.mtp,
+            )
+            for knobs in wanted
+            if knobs.commit != "strict"
+        ],
+        block,
+    )
+    parts = [now if figures else then, f"max {view.max_tokens}"]
     if now and then and now != then:
         parts.append(f"next: {then}")
     return _shown(" · ".join(part for part in parts if part))
 
 
-def _knobs(gate: float | None, block: int | None) -> str:
+def _shared(arms: Sequence[tuple[float | None, int | None, str | None]], block: int | None) -> str:
+    """The threshold and the block length that all of some arms have.
+
+    Args:
+        arms: threshold, most drafts and drafter of each.
+        block: most drafts of arms that say none and have one drafter.
+    """
+    gates, lengths, drafters = ({arm[n] for arm in arms} for n in range(3))
+    whole = block if len(drafters) == 1 else None
+    gate = gates.pop() if len(gates) == 1 else None
+    length = (lengths.pop() or whole) if len(lengths) == 1 else None
     parts = [] if gate is None else [f"conf ≥ {gate:.2f}"]
-    parts += [] if block is None else [f"block {block}"]
+    parts += [] if length is None else [f"block {length}"]
     return " · ".join(parts)
 
 

@@ -16,8 +16,7 @@ from typing import Any, cast
 from ds4tui.config import UiConfig, load_config
 from engine.errors import Ds4Error
 from engine.paths import OP_CLASSES, Numerics, Policy
-from engine.prompt_set import PromptEntry as PromptEntry
-from engine.prompt_set import parse_prompt_set
+from engine.prompt_set import PromptEntry, parse_prompt_set
 from engine.settings import (
     DEFAULT_MAX_TOKENS,
     DEVICES,
@@ -30,12 +29,12 @@ from engine.settings import (
     Prompt,
     Settings,
     check_names,
+    check_temperature,
     parse_arm,
     parse_float,
     parse_int,
     parse_names,
     parse_perturb,
-    parse_temperature,
 )
 from engine.text import one_line
 
@@ -98,14 +97,14 @@ def _contradiction(what: str, hint: str = "Leave one of them out.") -> Ds4Error:
 
 
 def read_text(path: str, what: str) -> str:
-    """A user's text file.
+    """A user's text file, in UTF-8 with or without a signature at its start.
 
     Raises:
         Ds4Error: when it is missing, unreadable or no UTF-8.
     """
     name = one_line(path)
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise Ds4Error("File not found", f"The {what} {name} does not exist.") from None
     except OSError as error:
@@ -203,16 +202,25 @@ def dspark_arms(args: Namespace, arms: Sequence[str], drafter: bool) -> tuple[Kn
     return tuple(made)
 
 
-def with_drafters(files: EngineFiles, arms: Sequence[Knobs]) -> EngineFiles:
-    """The same files, and the drafters that arms name."""
-    own = [knobs.mtp for knobs in arms if knobs.mtp is not None]
-    return replace(files, mtp=tuple(dict.fromkeys([*files.mtp, *own])))
+def with_drafters(
+    files: EngineFiles, arms: Sequence[Knobs]
+) -> tuple[EngineFiles, tuple[Knobs, ...]]:
+    """The drafters that the arms use and no others, the first arm's first; and the arms with them.
+
+    Without an arm that names a drafter everything stays as it is.
+    """
+    if all(knobs.mtp is None for knobs in arms):
+        return files, tuple(arms)
+    default = next(iter(files.mtp), None)
+    named = tuple(replace(knobs, mtp=knobs.mtp or default) for knobs in arms)
+    own = dict.fromkeys(knobs.mtp for knobs in named if knobs.mtp is not None)
+    return replace(files, mtp=tuple(own)), named
 
 
 def run_settings(args: Namespace, dspark: tuple[Knobs, ...]) -> Settings:
     """Everything of a run but its prompt."""
     if args.temperature is not None:
-        parse_temperature(args.temperature)
+        check_temperature(args.temperature)
     seed = parse_int("--seed", args.seed)
     no_repeat = args.no_repeat
     batch_ops: Any = OP_CLASSES
@@ -252,7 +260,7 @@ def prompt_of(args: Namespace) -> Prompt | None:
     if not text.strip():
         source = "-p" if args.prompt is not None else f"The file {one_line(args.prompt_file)}"
         raise Ds4Error("Empty prompt", f"{source} is empty; expected some text.")
-    return rendered(args, Prompt(text))
+    return rendering(args).of(Prompt(text))
 
 
 def rendering(args: Namespace) -> Rendering:
@@ -262,14 +270,26 @@ def rendering(args: Namespace) -> Rendering:
     return Rendering(args.system, not args.no_chat, args.think, args.control_tokens)
 
 
-def rendered(args: Namespace, prompt: Prompt) -> Prompt:
-    """The same prompt with the command line's rendering options."""
-    return rendering(args).of(prompt)
-
-
 def read_prompts(args: Namespace) -> tuple[PromptEntry, ...]:
     """The set of `--prompts`, else the demo set."""
     return read_set(args.prompts or "demo", rendering(args))
+
+
+def prompts_of(args: Namespace, command: str, embedded: bool) -> tuple[PromptEntry, ...]:
+    """The prompts of a headless command: the one given, the set given, the embedded pair's own set.
+
+    Raises:
+        Ds4Error: for a prompt beside a set, and for a model of the user's without either.
+    """
+    prompt = prompt_of(args)
+    if prompt is not None and args.prompts is not None:
+        raise _contradiction("--prompts and a prompt of its own exclude each other.")
+    if prompt is not None:
+        return (PromptEntry("", "", prompt),)
+    if args.prompts is None and not embedded:
+        what, hint = f"{command} was given no prompt.", "Give -p, --prompt-file or --prompts."
+        raise Ds4Error("No prompt", what, hint)
+    return read_prompts(args)
 
 
 def read_set(path: str, rendering: Rendering) -> tuple[PromptEntry, ...]:
@@ -301,7 +321,7 @@ def run_options(args: Namespace) -> RunOptions:
     if len(_policies(args)) > 1:
         raise _contradiction("--commit was given more than once.", "Give --arm for each.")
     dspark = dspark_arms(args, args.arm, bool(files.mtp))
-    files = with_drafters(files, dspark)
+    files, dspark = with_drafters(files, dspark)
     prompt, prompts = prompt_of(args), read_prompts(args)
     if prompt is None and embedded:
         prompt = prompts[0].prompt

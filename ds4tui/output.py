@@ -1,4 +1,4 @@
-"""Where headless commands write: files whole or not at all, standard output, progress.
+"""Where headless commands write: files whole or not at all, standard output, tables, progress.
 
 Owns atomic writing and the progress line on standard error. Knows nothing of what is written.
 """
@@ -6,15 +6,20 @@ Owns atomic writing and the progress line on standard error. Knows nothing of wh
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from engine.errors import Ds4Error
+from engine.events import Event, LoadProgress
 from engine.text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _REFRESH_S = 0.1
 
@@ -72,6 +77,7 @@ def write_output(path: str, text: str) -> None:
     """
     if path == "-":
         sys.stdout.write(text)
+        sys.stdout.flush()
         return
     try:
         if _is_stream(path):
@@ -81,6 +87,26 @@ def write_output(path: str, text: str) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Ds4Error("Cannot write", f"{one_line(path)}: {reason}.") from error
+
+
+def write_json(path: str | None, document: Mapping[str, Any]) -> None:
+    """A command's result as one line of JSON, where it was asked for.
+
+    Args:
+        path: as `write_output` takes it; None = not asked for.
+    """
+    if path is not None:
+        write_output(path, json.dumps(document, allow_nan=False) + "\n")
+
+
+def tables(json_path: str | None) -> Console:
+    """Where a command's tables go: standard output, or error output where its JSON goes there.
+
+    Nothing in them is read as markup.
+    """
+    from rich.console import Console  # only tables need it
+
+    return Console(stderr=json_path == "-", markup=False, highlight=False, emoji=False)
 
 
 def _is_stream(path: str) -> bool:
@@ -99,12 +125,17 @@ def _replace(target: Path, text: str) -> None:
         raise
 
 
+def can_draw(stream: TextIO) -> bool:
+    """A terminal, and one that does not call itself dumb: escape sequences are text to that."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 class Progress:
-    """One line on standard error that is written over; nothing where that is no terminal."""
+    """One line on standard error that is written over; nothing where that cannot be drawn on."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._shown = self._stream.isatty()
+        self._shown = can_draw(self._stream)
         self._due = 0.0
         self._dirty = False
 
@@ -116,6 +147,11 @@ class Progress:
         self._stream.write(f"\r\x1b[K{one_line(text)}")
         self._stream.flush()
         self._dirty = True
+
+    def load(self, event: Event) -> None:
+        """Show a step of loading; other events say nothing of it."""
+        if isinstance(event, LoadProgress):
+            self.show(f"{event.stage} {event.done}/{event.total}", now=not event.done)
 
     def clear(self) -> None:
         """Take the line away."""

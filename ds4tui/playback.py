@@ -29,7 +29,7 @@ TOKENS_PER_S = 20.0
 SLOWEST, FASTEST = 1 / 1024, 64.0
 """Recorded or engine seconds in one second."""
 LONGEST_GAP_NS = 500_000_000
-"""Pauses between two runs of a trace are cut to this."""
+"""Pauses of a trace, as between two runs, are cut to this."""
 
 MOST = 2000
 """Events given out at once: taking them lasts about as long as drawing a frame or two."""
@@ -126,11 +126,6 @@ class Playback:
     def is_over(self) -> bool:
         """Every event has been given out."""
         return self._given >= len(self._events) and self._at >= len(self._events)
-
-    @property
-    def share(self) -> float:
-        """How much has been given out, 0..1."""
-        return self._at / len(self._events) if self._events else 1.0
 
     def faster(self, factor: float) -> None:
         """Change the speed, within what can be followed."""

@@ -15,6 +15,8 @@ from engine.text import one_line
 def read_recorded(path: str) -> Recorded:
     """Ids from a JSON list, from {"prompt": {"ids"}, "ids"}, or from an ab JSON's arm 0.
 
+    A prompt that is a list is one of ids; one that is text tells nothing of them.
+
     Raises:
         Ds4Error: when the file holds none of these.
     """
@@ -44,6 +46,8 @@ def _parts(data: Any) -> tuple[Any, Any]:
         return None, data
     prompt = data.get("prompt")
     prompt_ids = prompt.get("ids") if isinstance(prompt, dict) else None
+    if isinstance(prompt, list):
+        prompt_ids = prompt
     arms = data.get("arms")
     if isinstance(arms, list) and arms and isinstance(arms[0], dict):
         return prompt_ids, arms[0].get("ids")

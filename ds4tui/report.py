@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from engine import stats
 from engine.events import (
+    TIME_KINDS,
     ArmFinished,
     ArmInfo,
     Diverged,
@@ -111,7 +113,7 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
         "category": started.category,
         "changes": first.changes,
     }
-    return {name: _finite(value) for name, value in document.items()}
+    return {name: finite(value) for name, value in document.items()}
 
 
 def file_document(files: Sequence[FileInfo], role: str) -> Document | None:
@@ -170,24 +172,25 @@ def _peak(tallies: Sequence[ArmTally]) -> float | None:
 
 def _acceptance(tally: ArmTally) -> Document:
     """Counts of a DSpark arm; those of the others are 0, None or empty."""
-    none, rejected = tally.shallow()
+    counts = tally.counts
+    none, rejected = counts.shallow()
     figures: Document = {
-        "cycles": len(tally.cycles),
-        "drafted": tally.drafted,
-        "proposed": tally.proposed,
-        "accepted_draft": tally.accepted,
-        "recheck_cut": tally.recheck_cut,
-        "accept_rate": tally.accept_rate,
-        "accept_of_drafted": tally.accept_of_drafted,
-        "avg_accept": tally.avg_accept,
-        "mean_depth": tally.mean_depth,
-        "depth_hist": {str(depth): n for depth, n in tally.depth_hist().items()},
+        "cycles": counts.cycles,
+        "drafted": counts.drafted,
+        "proposed": counts.proposed,
+        "accepted_draft": counts.accepted,
+        "recheck_cut": counts.recheck_cut,
+        "accept_rate": counts.accept_rate,
+        "accept_of_drafted": counts.accept_of_drafted,
+        "avg_accept": counts.avg_accept,
+        "mean_depth": counts.mean_depth,
+        "depth_hist": {str(depth): n for depth, n in counts.depth_hist().items()},
         "no_draft": none,
         "first_rejected": rejected,
         "clipped": _clips(tally),
-        "lengths_vary": tally.lengths_vary(),
-        "proposed_by_accepted": tally.proposed_by_accepted() if tally.block_size else [],
-        "accept_by_position": [list(pair) for pair in tally.accept_by_position()],
+        "lengths_vary": counts.lengths_vary(),
+        "proposed_by_accepted": counts.proposed_by_accepted() if counts.block_size else [],
+        "accept_by_position": [list(pair) for pair in counts.accept_by_position()],
         "without_loops": None,
     }
     if tally.cycles:
@@ -197,18 +200,14 @@ def _acceptance(tally: ArmTally) -> Document:
 
 def _clips(tally: ArmTally) -> dict[str, int]:
     """Cycles whose block was clipped, by the reason."""
-    clips: dict[str, int] = {}
-    for cycle in tally.cycles:
-        if cycle.clip:
-            clips[cycle.clip] = clips.get(cycle.clip, 0) + 1
-    return clips
+    return dict(Counter(cycle.clip for cycle in tally.cycles if cycle.clip))
 
 
 def _time_ms(tallies: Sequence[ArmTally]) -> Document:
     """Engine time by kind, the mean of the repeats."""
-    kinds = ("prefill", "decode", "draft", "verify", "replay", "commit")
     return {
-        kind: sum(getattr(t.time, kind) for t in tallies) / len(tallies) / 1e6 for kind in kinds
+        kind: sum(getattr(t.time, kind) for t in tallies) / len(tallies) / 1e6
+        for kind in TIME_KINDS
     }
 
 
@@ -284,12 +283,12 @@ def _token(run: RunEvents, token: int) -> Document:
     return {"id": token, "text": decode_bytes(run.bytes_of([token]))}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same data with None for numbers that JSON cannot hold, and lists for tuples."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -16,23 +16,21 @@ from ds4tui.ab_text import (
     IDENTITY,
     WORK,
     counts,
-    escaped,
     findings,
     heading,
     identity_rows,
     markdown_categories,
-    markdown_table,
     number,
     small,
     verdict,
     work_rows,
 )
+from ds4tui.markdown_text import escaped, markdown_table
 from ds4tui.options import DRAFTER_FILE, TARGET_FILE
 from ds4tui.report import Document, exit_code
+from engine.events import TIME_KINDS
 from engine.settings import NEAR_TIE_ULPS
 from engine.text import visible
-
-KINDS = ("prefill", "decode", "draft", "verify", "replay", "commit")
 
 
 def markdown(
@@ -73,7 +71,7 @@ def _prompt(document: Document) -> Iterator[str]:
         columns = ["cycles by depth", *(str(depth) for depth in range(1, deepest + 1)), "mean"]
         yield from markdown_table(columns, [_depths(arm, deepest) for arm in dspark])
     rows = [[arm["name"], *_times(arm)] for arm in document["arms"] if arm["role"] == "arm"]
-    yield from markdown_table(["engine ms", *KINDS, "a token"], rows)
+    yield from markdown_table(["engine ms", *TIME_KINDS, "a token"], rows)
     ids = document["prompt"]["ids"]
     yield from (f"Prompt ids ({len(ids)}): {' '.join(map(str, ids))}", "")
     yield from ("Again, with the same files:", "", f"    {command(document)}", "")
@@ -106,8 +104,8 @@ def _depths(arm: Document, deepest: int) -> list[str]:
 def _times(arm: Document) -> list[str]:
     spent = arm["time_ms"]
     decoded = max(1, len(arm["ids"]) - 1)
-    each = sum(spent[kind] for kind in KINDS[1:]) / decoded
-    return [*(number(spent[kind], 1) for kind in KINDS), number(each)]
+    each = sum(spent[kind] for kind in TIME_KINDS[1:]) / decoded
+    return [*(number(spent[kind], 1) for kind in TIME_KINDS), number(each)]
 
 
 def _limits(document: Document) -> Iterator[str]:

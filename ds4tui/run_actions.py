@@ -12,7 +12,8 @@ from typing import ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from ds4tui.controller import Changes, Controller
+from ds4tui.changes import Changes
+from ds4tui.controller import Controller
 from ds4tui.screens.ask import AskText
 from ds4tui.screens.instrument import Instrument
 from ds4tui.screens.prompt_editor import PromptEditor

@@ -74,12 +74,12 @@ class ArmRecord:
         """An arm that has done nothing yet.
 
         Args:
+            block_size: drafts of a whole block, 0 when it is no DSpark arm.
             spill: of the run, for what is far from the end.
         """
         cycles: PackedList[CycleFinished] = PackedList(ITEMS_PAGE, spill)
-        block = block_size if info.kind == "dspark" else 0
-        tally = ArmTally(block, cycles=cycles)
-        return ArmRecord(info, tally, cycles, PackedList(ITEMS_PAGE, spill), Segments(block))
+        tally = ArmTally(block_size, cycles=cycles)
+        return ArmRecord(info, tally, cycles, PackedList(ITEMS_PAGE, spill), Segments(block_size))
 
     @property
     def ids(self) -> list[int]:
@@ -259,8 +259,8 @@ class RunRecord:
                 self.token_bytes.update(event.entries)
             case RunStarted():
                 self.started = event
-                block = event.block_size
-                self.arms = [ArmRecord.of(info, block, self._spill) for info in event.arms]
+                spill, block = self._spill, event.block_of
+                self.arms = [ArmRecord.of(info, block(info), spill) for info in event.arms]
             case RunFinished():
                 self.finished = event
             case RunFailed():

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from ds4tui.paint.numbers import fraction
 from ds4tui.run_record import ArmRecord, RunRecord
 from engine.stats import speedup
 
@@ -102,8 +103,8 @@ def _versus(record: RunRecord, arm: ArmRecord) -> str:
     found = speedup([plain.tally.token_ns], [arm.tally.token_ns])
     if found is None:
         return ""
-    half = f"{(found.high - found.low) / 2:.2f}".removeprefix("0")
-    return f"{found.value:.2f}x ±{half}{'' if found.resolved else ' n.r.'}"
+    unresolved = "" if found.resolved else " n.r."
+    return f"{found.value:.2f}x ±{fraction(found.half, 2)}{unresolved}"
 
 
 def lines_as_json(lines: Sequence[RunLine]) -> list[dict[str, Any]]:

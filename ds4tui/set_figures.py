@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 
 from ds4tui.report import Document, RunEvents
 from engine import stats
+from engine.cycle_counts import ratio
+from engine.events import TIME_KINDS
 
-TIMES = ("prefill", "decode", "draft", "verify", "replay", "commit")
 NO_CATEGORY = "none"
 """What prompts without a category are called beside others that have one."""
 
@@ -67,8 +68,8 @@ def work(runs: Sequence[ArmRun]) -> Document:
     decoded = sum(max(0, len(ns) - 1) for run in runs for ns in run.ns)
     return {
         "ids_sha256": stats.ids_sha256([token for arm in arms for token in arm["ids"]]),
-        "tokens_per_s": stats.ratio(decoded * 1e9, spent),
-        "time_ms": {name: sum(arm["time_ms"][name] for arm in arms) for name in TIMES},
+        "tokens_per_s": ratio(decoded * 1e9, spent),
+        "time_ms": {name: sum(arm["time_ms"][name] for arm in arms) for name in TIME_KINDS},
     }
 
 
@@ -89,8 +90,8 @@ def acceptance(runs: Sequence[ArmRun]) -> Document:
     decoded = sum(max(0, len(arm["ids"]) - 1) for arm in arms)
     accepted = sum(arm["accepted_draft"] for arm in arms)
     return {
-        "mean_depth": stats.ratio(decoded, sum(arm["cycles"] for arm in arms)),
-        "accept_rate": stats.ratio(accepted, sum(arm["proposed"] for arm in arms)),
+        "mean_depth": ratio(decoded, sum(arm["cycles"] for arm in arms)),
+        "accept_rate": ratio(accepted, sum(arm["proposed"] for arm in arms)),
     }
 
 

@@ -116,19 +116,22 @@ def shown_settings(controller: Controller, model: str) -> Shown:
             return None
         return base_gate if knobs.confidence is None else knobs.confidence
 
-    def block(knobs: Knobs | None) -> int | None:
+    def block(knobs: Knobs | None, whole: int) -> int | None:
         if not _drafts(knobs):
             return None
-        return (controller.block_size or None) if knobs.draft_max is None else knobs.draft_max
+        return (whole or None) if knobs.draft_max is None else knobs.draft_max
 
     has_wanted = wanted is not None and bool(controller.choices.policies)
     policy: tuple[str, str | None] = (knobs.commit if knobs else "plain only", None)
     confidence = _pair(gate(knobs), None)
-    lengths = _pair(block(knobs), None)
+    own = controller.block_size
+    if record is not None and record.started is not None and record.dspark is not None:
+        own = record.started.block_of(record.dspark.info)
+    lengths = _pair(block(knobs, own), None)
     if has_wanted and wanted is not None and now is not None:
         policy = (now.commit, wanted.commit if wanted.commit != now.commit else None)
         confidence = _pair(gate(now), gate(wanted))
-        lengths = _pair(block(now), block(wanted))
+        lengths = _pair(block(now, own), block(wanted, controller.block_size))
     other = settings.numerics if controller.choices.numerics else numerics
     return Shown(
         numerics=(numerics, other if other != numerics else None),

@@ -107,14 +107,6 @@ class SuiteRecord:
             self.runs.pop()
             self.report.forget_running()
 
-    def run_of(self, cell: str, prompt_index: int) -> RunRecord | None:
-        """The newest run of a run's cell and a prompt."""
-        for run in reversed(self.runs):
-            started = run.started
-            if started is not None and (started.cell, started.prompt_index) == (cell, prompt_index):
-                return run
-        return None
-
     def place_of(self, cell: str, prompt_index: int) -> Place | None:
         """The run that a cell's figures on a prompt come from, or will come from."""
         place = self.places.get((cell, prompt_index))

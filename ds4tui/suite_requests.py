@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ds4tui.controller import Controller
-from ds4tui.options import PromptEntry
 from engine.paths import NUMERICS
+from engine.prompt_set import PromptEntry
 
 if TYPE_CHECKING:
     from engine.suite import MatrixRequest

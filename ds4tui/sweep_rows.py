@@ -14,8 +14,9 @@ from typing import Literal
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_compare import Intervals, Work
+from engine.cycle_counts import ratio
 from engine.events import CUT_SHORT
-from engine.stats import Speedup, ids_sha256, ratio
+from engine.stats import Speedup, ids_sha256
 
 STRICT = "strict"
 PLAIN = "plain"
@@ -75,8 +76,7 @@ class SweepRow:
         """Half of the 95 % interval of the rate, tokens per second."""
         if self.speedup is None or self.tokens_per_s is None:
             return None
-        share = (self.speedup.high - self.speedup.low) / 2 / self.speedup.value
-        return self.tokens_per_s * share
+        return self.tokens_per_s * self.speedup.half / self.speedup.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,8 @@ def sums_of(arm: ArmRecord) -> Sums:
     return Sums(
         max(0, len(arm.ids) - 1),
         len(arm.cycles),
-        arm.tally.proposed,
-        arm.tally.accepted,
+        arm.tally.counts.proposed,
+        arm.tally.counts.accepted,
         sum(not cycle.proposed for cycle in arm.cycles),
         arm.tally.decode_ns,
     )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ds4tui.controller import Controller
 from ds4tui.knobs_now import CONFIDENCES
-from ds4tui.options import PromptEntry
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_rows import PLAIN, STRICT, SweepFigures, SweepRow, SweepTable, axis_of
+from engine.prompt_set import PromptEntry
 from engine.settings import Knobs
 from engine.verdict import must_be_identical
 
@@ -183,16 +183,19 @@ class SweepSheet:
         from engine.suite import suite_prompts
         from engine.sweep import COARSE, SweepRequest
 
+        settings, wanted = self._controller.settings, self._controller.wanted
+        if wanted is not None:
+            settings = replace(settings, dspark=(wanted,))
         size = float(self._controller.block_size)
         first: tuple[float, ...] = (1.0, float(round(size / 2 + 0.1)), size)
         if self.axis == "confidence":
             first = (*COARSE, *([self.default] if self.default is not None else []))
         return SweepRequest(
             suite_prompts(entries),
-            self._controller.settings,
+            settings,
             self.values(),
             "confidence" if self.axis == "confidence" else "block",
             first,
             repeats,
-            name,
+            name=name,
         )

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from ds4tui.knobs_now import policy_at
 from ds4tui.marks import Marks
-from ds4tui.paint.numbers import logits, ulps
+from ds4tui.paint.numbers import fraction, logits, ulps
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.spans import Row, crop, width_of
@@ -202,8 +203,8 @@ def _no_proposals(dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
     if last != "confidence":
         return VerdictLine("withheld", "! 0 PROPOSALS", (text,))
     gate = dspark.info.confidence
-    against = f" < {gate:.2f}".replace("0.", ".") if gate is not None else ""
-    text += f", highest {highest:.2f}".replace(" 0.", " .") + against
+    text += f", highest {fraction(highest, 2)}"
+    text += f" < {fraction(gate, 2)}" if gate is not None else ""
     hint = f"{key['confidence_down']} lowers the gate"
     return VerdictLine("withheld", "! 0 PROPOSALS", (f"{text}   {hint}", text))
 
@@ -242,17 +243,8 @@ def _cause(dspark: ArmRecord) -> tuple[str, str]:
     where = f": L{drift.layer} {drift.tensor} from #{drift.position}" if drift else ""
     policy = ""
     if dspark.mixed and drift:
-        policy = f" under {_policy_at(dspark, drift.position)}"
+        policy = f" under {policy_at(dspark, dspark.cycle_at(drift.position))}"
     return f"cause state{where}{policy}", f"state #{drift.position}" if drift else "state"
-
-
-def _policy_at(dspark: ArmRecord, index: int) -> str:
-    policy = dspark.info.commit or ""
-    for change in dspark.changes:
-        at = dspark.index_at(change.cycle)
-        if at is not None and at <= index:
-            policy = dict(change.settings).get("commit", policy)
-    return policy
 
 
 def _logic_error(record: RunRecord, dspark: ArmRecord, committed: str) -> VerdictLine:

@@ -21,7 +21,7 @@ def no_explanation(arm: int, index: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RaceRules:
     """How arms are compared: see `engine.settings.Settings`."""
 
     digest_every: int
@@ -43,7 +43,7 @@ class Race:
         run_id: str,
         lanes: Sequence[Lane],
         control: Control,
-        rules: Rules,
+        rules: RaceRules,
         controls: Sequence[tuple[int, int]] = (),
         explain: Callable[[int, int], tuple[str, ...]] = no_explanation,
     ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from engine.errors import Ds4Error
@@ -55,6 +56,7 @@ def arm_plans(
             knobs.confidence if gated else None,
             knobs.draft_max if gated else None,
             knobs.mtp,
+            parts.drafters[knobs.mtp].block_size,
         )
         plans.append(ArmPlan(info, parts.drafters[knobs.mtp], knobs, parts.gates[knobs.mtp]))
     repeated = list(plans) if settings.controls else []
@@ -73,6 +75,7 @@ def arm_plans(
 def arm_names(arms: Sequence[Knobs]) -> list[str]:
     """The policies, with what else tells two arms of one policy apart."""
     names: list[str] = []
+    files = _file_names(arms)
     for knobs in arms:
         same = [other for other in arms if other.commit == knobs.commit]
         parts: list[str] = [knobs.commit]
@@ -81,11 +84,19 @@ def arm_names(arms: Sequence[Knobs]) -> list[str]:
             if any(getattr(other, label) != value for other in same):
                 missing = "block" if label == "draft_max" else "default"
                 shown = f"{value:g}" if isinstance(value, float) else str(value or missing)
+                shown = files.get(value, shown)
                 parts.append(f"{label.replace('_', '-')} {shown}")
         name = " ".join(parts)
         twins = sum(knobs == other for other in arms[: len(names)])
         names.append(f"{name} #{twins + 1}" if twins else name)
     return names
+
+
+def _file_names(arms: Sequence[Knobs]) -> dict[str, str]:
+    """Drafters' paths, each with the name of its file; two of one name keep their paths."""
+    paths = {knobs.mtp for knobs in arms if knobs.mtp is not None}
+    names = {path: Path(path).name for path in paths}
+    return {path: name for path, name in names.items() if list(names.values()).count(name) == 1}
 
 
 def notices(parts: Parts, settings: Settings) -> Iterator[tuple[Literal["info", "warning"], str]]:

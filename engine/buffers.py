@@ -24,7 +24,10 @@ class Sizes:
 
 
 class Buffers:
-    """Buffers of n rows. `none_chosen`, `one` and `zero` are constants that kernels read."""
+    """Buffers of n rows.
+
+    `all_rows`, `none_forced`, `shared_expert` and `shared_weight` are constants that kernels read.
+    """
 
     def __init__(self, n: int, s: Sizes, arrays: Arrays) -> None:
         def floats(*shape: int) -> Array:

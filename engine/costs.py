@@ -47,6 +47,7 @@ class CostRequest:
         commit: the policy whose commits are measured.
         positions: tokens evaluated before the steps; everything is measured at each.
         repeat: turns.
+        mtp: the drafter; None = the engine's first one.
     """
 
     numerics: Numerics = "split"
@@ -54,6 +55,7 @@ class CostRequest:
     positions: tuple[int, ...] = (512,)
     repeat: int = 30
     seed: int = 0
+    mtp: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
@@ -122,6 +124,7 @@ class Steps:
     Args:
         numerics: pairs decode and verify.
         commit: policy of `commit`.
+        mtp: the drafter; None = the engine's first one.
     """
 
     def __init__(
@@ -133,12 +136,15 @@ class Steps:
         *,
         kv_rounding: KvRounding = "fp8",
         seed: int = 0,
+        mtp: str | None = None,
     ) -> None:
         self._parts = parts
         self._commit = commit
         self._prefill = prefill_plan(numerics, kv_rounding)
-        self._drafter = next(iter(parts.drafters.values()), None)
-        self.rows = 1 + parts.block_size if self._drafter else ROWS_WITHOUT_DRAFTER
+        self.mtp = mtp or next(iter(parts.drafters), "")
+        self._drafter = parts.drafters.get(self.mtp)
+        self.block_size = self._drafter.block_size if self._drafter else 0
+        self.rows = 1 + self.block_size if self._drafter else ROWS_WITHOUT_DRAFTER
         if position + self.rows > parts.context:
             raise Ds4Error(
                 "No room",
@@ -260,6 +266,7 @@ def measure(
             position,
             kv_rounding=kv_rounding,
             seed=request.seed,
+            mtp=request.mtp,
         )
 
         def turned(done: int, before: int = number * request.repeat) -> bool:
@@ -273,7 +280,7 @@ def measure(
             ("copy", COPIED_BYTES): copy,
         }
         found = in_turns(
-            _regular(steps, parts.block_size, request.commit),
+            _regular(steps, request.commit),
             request.repeat,
             request.seed,
             rare,
@@ -283,22 +290,20 @@ def measure(
             low, median, high = (round(value) for value in quartiles(samples))
             yield CostMeasured(
                 *(*stamp(), kind, rows, median, low, high, len(samples), position, min(samples)),
-                *(request.numerics, request.commit),
+                *(request.numerics, request.commit, steps.mtp),
             )
         if stopped:
             break
 
 
-def _regular(
-    steps: Steps, block_size: int, commit: Policy
-) -> dict[tuple[CostKind, int], Nanoseconds]:
+def _regular(steps: Steps, commit: Policy) -> dict[tuple[CostKind, int], Nanoseconds]:
     """Steps of every turn, by kind and rows."""
     found: dict[tuple[CostKind, int], Nanoseconds] = {("decode", 1): steps.decode}
     for rows in range(1, steps.rows + 1):
         found["verify", rows] = partial(steps.verify, rows)
-    if block_size:
+    if steps.block_size:
         found["draft", 0] = partial(steps.draft, 2.0)
-        found["draft", block_size] = steps.draft
+        found["draft", steps.block_size] = steps.draft
         found["carry", 1] = steps.carry
         if commit != "strict":
             found["commit", steps.rows - 1] = steps.commit

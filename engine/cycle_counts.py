@@ -16,6 +16,11 @@ CUT_AT_THE_END = ("budget", "context", "eos")
 """Clip reasons of a last cycle: its length says nothing of the lengths that were asked for."""
 
 
+def ratio(part: float, whole: float) -> float | None:
+    """part / whole, None when there is nothing to divide by."""
+    return part / whole if whole else None
+
+
 @dataclass(slots=True)
 class CycleCounts:
     """Counts of cycles, in constant memory.
@@ -82,6 +87,26 @@ class CycleCounts:
     def tokens(self) -> int:
         """Tokens committed."""
         return sum(depth * count for depth, count in self.depths.items())
+
+    @property
+    def accept_rate(self) -> float | None:
+        """Accepted of proposed."""
+        return ratio(self.accepted, self.proposed)
+
+    @property
+    def accept_of_drafted(self) -> float | None:
+        """Accepted of drafted."""
+        return ratio(self.accepted, self.drafted)
+
+    @property
+    def avg_accept(self) -> float | None:
+        """Accepted per cycle."""
+        return ratio(self.accepted, self.cycles)
+
+    @property
+    def mean_depth(self) -> float | None:
+        """Tokens per cycle."""
+        return ratio(self.tokens, self.cycles)
 
     def depth_hist(self) -> dict[int, int]:
         """Cycles by depth, 1..block + 1; empty without cycles."""

@@ -17,6 +17,7 @@ from engine.events import (
     CycleFinished,
     Event,
     FinishReason,
+    Notice,
     SettingsChanged,
     Source,
     TokensCommitted,
@@ -120,6 +121,9 @@ def recorded_arm(
         reason = end_of(timeline, control)
         if reason is not None:
             timeline.reason = reason
+            name, known = timeline.info.name, len(timeline.ids)
+            text = f"{name} has {len(ids)} ids; those after the first {known} are not compared."
+            yield (Notice(*stamp(), "warning", text),)
             return
         row = timeline.row
         if timeline.ids:

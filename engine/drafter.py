@@ -16,7 +16,8 @@ import numpy as np
 
 from engine.arrays import Array, Arrays, copy_of
 from engine.buffers import Buffers
-from engine.model import MAX_ROWS, Model
+from engine.model import Model
+from engine.state import MAX_ROWS
 from engine.weights import DrafterWeights
 from kernels.attention import attention
 from kernels.attn_out import attn_out

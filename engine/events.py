@@ -8,11 +8,12 @@ Fields with a default came later than the first trace files: read them as option
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 Source = Literal["prefill", "plain", "draft", "bonus"]
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled"]
+SuiteKind = Literal["matrix", "sweep", "set"]
 CUT_SHORT: tuple[FinishReason, ...] = ("stop", "cancelled")
 """Ends of arms that were stopped: their run says nothing of its prompt."""
 CostKind = Literal["draft", "verify", "decode", "commit", "reproject", "carry", "prefill", "copy"]
@@ -46,6 +47,10 @@ class TimeSplit:
         )
 
 
+TIME_KINDS = tuple(field.name for field in fields(TimeSplit))
+"""The kinds of engine time, in the order of a report."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """One model file: role `target` or `drafter`; `quantisation` is (type, tensors, bytes)."""
@@ -62,7 +67,12 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class ArmInfo:
-    """One decode configuration of a run; arm 0 is always plain. `drafter` is its file's path."""
+    """One decode configuration of a run; arm 0 is always plain.
+
+    Args:
+        drafter: path of its file.
+        block_size: drafts of a whole block of that; 0 = not told, see `RunStarted.block_of`.
+    """
 
     name: str
     role: Literal["arm", "control"]
@@ -72,6 +82,7 @@ class ArmInfo:
     confidence: float | None
     draft_max: int | None
     drafter: str = ""
+    block_size: int = 0
 
     @property
     def is_compared(self) -> bool:
@@ -90,7 +101,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress(Event):
-    """Progress of one loading step: reading, repacking, compiling kernels, self-test, prefill."""
+    """How far something long is; its name is `stage`.
+
+    Loading: `reading`, `repacking`, `compiling kernels`. Before a run's first token: `self-test`,
+    `prefill`, `recording choices`. Costs: `measuring`.
+    """
 
     stage: str
     done: int
@@ -108,6 +123,7 @@ class EngineReady(Event):
         no_repeat: the target's own no-repeat rule, 0 = off.
         context: capacity in tokens.
         load_ns: wall time of loading.
+        drafters: (path, block size, default threshold) of each; those above are of the first.
     """
 
     files: tuple[FileInfo, ...]
@@ -116,6 +132,12 @@ class EngineReady(Event):
     no_repeat: int
     context: int
     load_ns: int
+    drafters: tuple[tuple[str, int, float], ...] = ()
+
+    def drafter(self, path: str | None) -> tuple[int, float]:
+        """Block size and default threshold of a drafter, None = the first one."""
+        known = {name: (block, gate) for name, block, gate in self.drafters}
+        return known.get(path or "", (self.block_size, self.confidence))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +174,10 @@ class RunStarted(Event):
     prompt_index: int = 0
     category: str = ""
     cached: int = 0
+
+    def block_of(self, arm: ArmInfo) -> int:
+        """Drafts of a whole block of an arm, 0 for one that drafts nothing by its kind."""
+        return (arm.block_size or self.block_size) if arm.kind == "dspark" else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +310,7 @@ class CostMeasured(Event):
         position: tokens evaluated before the step (a prefill's: by it).
         best_ns: the fastest sample, what to read where other work shares the machine.
         numerics, commit: what was measured.
+        drafter: path of its file, "" without one.
     """
 
     kind: CostKind
@@ -296,6 +323,7 @@ class CostMeasured(Event):
     best_ns: int = 0
     numerics: str = ""
     commit: str = ""
+    drafter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +343,7 @@ class SuiteStarted(Event):
     """
 
     suite_id: str
-    kind: Literal["matrix", "sweep", "set"]
+    kind: SuiteKind
     cells: tuple[str, ...]
     runs: int = 0
     prompts: tuple[tuple[str, str], ...] = ()
@@ -328,7 +356,7 @@ class SuiteFinished(Event):
     """End of a suite of runs."""
 
     suite_id: str
-    kind: Literal["matrix", "sweep", "set"]
+    kind: SuiteKind
     cells: tuple[str, ...]
 
 

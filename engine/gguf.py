@@ -20,7 +20,8 @@ from engine.gguf_header import Header, MetaValue, TensorInfo, parse_header
 from engine.quant_types import SUPPORTED, supported_names
 from engine.text import one_line
 
-__all__ = ["GGUFFile", "MetaValue", "TensorInfo", "open_gguf"]
+HASHED_BYTES = 4 << 30
+"""Larger files are not hashed where nobody asked for it: it takes minutes."""
 
 _hashes: dict[tuple[str, int, int], str] = {}
 _MAGIC = b"GGUF"
@@ -102,8 +103,21 @@ class GGUFFile:
     @property
     def architecture(self) -> str:
         """`general.architecture`; "" when absent or not a string."""
-        value = self.metadata.get("general.architecture")
+        return self._text("general.architecture")
+
+    @property
+    def title(self) -> str:
+        """`general.name`; "" when absent or not a string."""
+        return self._text("general.name")
+
+    def _text(self, key: str) -> str:
+        value = self.metadata.get(key)
         return value if isinstance(value, str) else ""
+
+    @property
+    def parameters(self) -> int:
+        """Values of all tensors but the tables of ids."""
+        return sum(info.elements for info in self.tensors.values() if info.type != "I32")
 
     def sha256(self) -> str:
         """Hex digest of the whole file; computed once per path, size and time of change."""

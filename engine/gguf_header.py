@@ -37,7 +37,7 @@ _SCALARS = {
     11: ("i64", "<q"),
     12: ("f64", "<d"),
 }
-_STRING, _ARRAY = 8, 9
+_STRING, ARRAY = 8, 9
 KIND_IDS = {kind: type_id for type_id, (kind, _) in _SCALARS.items()} | {"string": _STRING}
 """GGUF's value type ids by our names of the kinds, arrays excluded."""
 FORMATS = {kind: code for kind, code in _SCALARS.values()}
@@ -75,7 +75,6 @@ class Header:
     metadata: dict[str, MetaValue]
     kinds: dict[str, str]
     tensors: dict[str, TensorInfo]
-    data_start: int
 
 
 class _Ended(Exception):
@@ -194,9 +193,8 @@ def _parse(source: _Bytes) -> Header:
         metadata[key], kinds[key] = _value(source, f"metadata key {one_line(key)!r}")
     alignment = _alignment(source, metadata)
     tensors = [_tensor(source, i, n_tensors, alignment) for i in range(n_tensors)]
-    data_start = source.at + -source.at % alignment
-    table = _place(source, tensors, data_start)
-    return Header(version, metadata, kinds, table, data_start)
+    table = _place(source, tensors, source.at + -source.at % alignment)
+    return Header(version, metadata, kinds, table)
 
 
 def _version(source: _Bytes) -> int:
@@ -216,7 +214,7 @@ def _value(source: _Bytes, what: str) -> tuple[MetaValue, str]:
     type_id = source.number("<I", f"the type of {what}")
     if type_id == _STRING:
         return source.string(what), "string"
-    if type_id == _ARRAY:
+    if type_id == ARRAY:
         return _array(source, what, depth=1)
     if type_id not in _SCALARS:
         raise source.damaged(f"{what} has value type {type_id}, which GGUF does not define")
@@ -238,7 +236,7 @@ def _array(source: _Bytes, what: str, depth: int) -> tuple[MetaValue, str]:
         source.spend(count, what)
         texts = [source.string(f"entry {i} of {what}") for i in range(count)]
         return texts, f"array of {count} string"
-    if type_id == _ARRAY and depth < MAX_DEPTH:
+    if type_id == ARRAY and depth < MAX_DEPTH:
         count = source.count(12, f"the length of {what}")
         source.spend(count, what)
         return [_array(source, what, depth + 1)[0] for _ in range(count)], f"array of {count} array"

@@ -16,12 +16,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from engine.gguf_header import FORMATS, KIND_IDS
+from engine.gguf_header import ARRAY, FORMATS, KIND_IDS
 from engine.quant_types import SUPPORTED
 
 _VERSION = 3
 _ALIGNMENT = 32
-_ARRAY = 9
 
 Scalar = bool | int | float | str
 Plain = Scalar | Sequence[Scalar]
@@ -142,7 +141,7 @@ def _value(value: Plain | Typed) -> bytes:
     if kind is None:
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in entries)
         kind = "i32" if whole else _kind_of(entries[0])
-    head = struct.pack("<IIQ", _ARRAY, KIND_IDS[kind], len(entries))
+    head = struct.pack("<IIQ", ARRAY, KIND_IDS[kind], len(entries))
     return head + b"".join(_scalar(kind, v) for v in entries)
 
 

@@ -18,20 +18,18 @@ from engine.config import DrafterConfig, ModelConfig
 from engine.drafter import Drafter
 from engine.errors import Ds4Error
 from engine.events import Event, FileInfo, LoadProgress
-from engine.gguf import GGUFFile, open_gguf
-from engine.model import MAX_ROWS, Model
+from engine.gguf import HASHED_BYTES, GGUFFile, open_gguf
+from engine.model import Model
 from engine.parts import Parts
 from engine.self_test import first_position, rows_differ
 from engine.settings import EngineFiles
+from engine.state import MAX_ROWS
 from engine.tokenizer import Tokenizer
 from engine.weights import load_drafter, load_target
 from kernels.threads import set_threads
 
 if TYPE_CHECKING:
     from engine.gguf_header import TensorInfo
-
-HASHED_BYTES = 4 << 30
-"""Larger files are not hashed: it takes minutes."""
 
 Report = Callable[[Event], None]
 
@@ -162,7 +160,6 @@ def _longest(drafters: Sequence[Drafter]) -> int:
 
 
 def _info(file: GGUFFile, role: str) -> FileInfo:
-    name = file.metadata.get("general.name")
     mix: dict[str, list[TensorInfo]] = {}
     for tensor in file.tensors.values():
         mix.setdefault(tensor.type, []).append(tensor)
@@ -173,7 +170,7 @@ def _info(file: GGUFFile, role: str) -> FileInfo:
         file.sha256() if file.size <= HASHED_BYTES else "",
         file.size,
         file.architecture,
-        name if isinstance(name, str) else "",
-        sum(t.elements for kind, of in mix.items() if kind != "I32" for t in of),
+        file.title,
+        file.parameters,
         tuple(sorted(parts, key=lambda part: -part[2])),
     )

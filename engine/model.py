@@ -34,8 +34,6 @@ from kernels.mode import EXACT, TILES, Mode
 from kernels.qkv import Rounding, qkv
 from kernels.router import route
 
-__all__ = ["MAX_ROWS", "Model", "Modes", "Rows"]
-
 DEFAULT_TAPS = 3
 """Layers whose output is tapped when nothing else is asked for: the last three."""
 
@@ -53,10 +51,6 @@ class Modes(NamedTuple):
     experts: Mode
     shared: Mode
     head: Mode
-
-
-ALL_EXACT = Modes(*[EXACT] * len(OP_CLASSES))
-"""Every op as the decode path evaluates it."""
 
 
 class Model:

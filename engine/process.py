@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TYPE_CHECKING
 
 from engine.events import Event, RunFailed
@@ -139,6 +139,13 @@ class _Link:
         context = multiprocessing.get_context("spawn")
         handle, self.stderr_path = tempfile.mkstemp(prefix="ds4tui-engine-", suffix=".log")
         os.close(handle)
+        try:
+            self._start(context, files, serve)
+        except OSError:
+            os.unlink(self.stderr_path)
+            raise
+
+    def _start(self, context: SpawnContext, files: EngineFiles, serve: Serve) -> None:
         command_end, self.commands = context.Pipe(duplex=False)
         self._events, event_end = context.Pipe(duplex=False)
         self.told = False  # that the child has ended
@@ -188,12 +195,27 @@ class EngineProcess:
         self._serve = serve
         self._link: _Link | None = None
         self._run_id = ""
+        self._not_started: list[Event] = []
 
     def start(self) -> None:
-        """Start a child, after ending the previous one; its loading is reported by events."""
+        """Start a child, after ending the previous one; its loading is reported by events.
+
+        So is a child that the system did not let start.
+        """
         self.close()
         self._run_id = ""
-        self._link = _Link(self._files, self._serve)
+        try:
+            self._link = _Link(self._files, self._serve)
+        except OSError as error:
+            failed = RunFailed(
+                "",
+                -1,
+                time.perf_counter_ns(),
+                "Engine process not started",
+                f"The engine's process could not be started: {error.strerror or error}.",
+                "See to free space and memory, then run again.",
+            )
+            self._not_started = [failed]
 
     @property
     def is_alive(self) -> bool:
@@ -214,6 +236,7 @@ class EngineProcess:
         """
         found: list[Event] = []
         if self._link is None:
+            found, self._not_started = self._not_started, []
             return found
         with contextlib.suppress(queue.Empty):
             waits = wait_s > 0 and not self._link.told
@@ -236,7 +259,11 @@ class EngineProcess:
             how = f"by signal {-code}"
             if code == -9:
                 how += ", perhaps out of memory"
-        with open(link.stderr_path, encoding="utf-8", errors="backslashreplace") as log:
+        tail = ""
+        with (
+            contextlib.suppress(OSError),  # cleared away by who keeps such folders clean
+            open(link.stderr_path, encoding="utf-8", errors="backslashreplace") as log,
+        ):
             tail = log.read()[-STDERR_TAIL:].strip()
         failed = RunFailed(
             self._run_id,

@@ -150,7 +150,9 @@ class Chain:
         try:
             return choose(self._rules.process(logits, ahead))
         except ValueError as error:
-            raise Ds4Error("No draft to choose", f"In row {row} of a block, {error}.") from error
+            raise Ds4Error(
+                "No draft to choose", f"In row {row} of the drafter's block, {error}."
+            ) from error
 
     def _known(self, row: int, previous: int | None) -> int | None:
         """The argmax of a row without exclusions, where its block has it at hand."""

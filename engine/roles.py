@@ -6,23 +6,13 @@ ones. Arrays are numpy on the CPU; V = vocabulary, n = rows of a forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from engine.paths import Plan
 
 Array = Any
 """A numpy array, or what `numpy.asarray` accepts."""
-
-
-class Choices(Protocol):
-    """Discrete choices of evaluated rows: experts and selected indexer rows."""
-
-    def token(self, position: int) -> int | None:
-        """Token evaluated at a position, None where nothing is recorded."""
-
-    def at(self, position: int) -> Mapping[tuple[int, str], tuple[int, ...]]:
-        """(layer, `router` or `indexer`) -> what was chosen at a position."""
 
 
 class Rows(Protocol):

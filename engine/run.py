@@ -10,8 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.ab import Race, no_explanation
-from engine.ab import Rules as RaceRules
+from engine.ab import Race, RaceRules, no_explanation
 from engine.arms import ArmPlan, arm_plans, check_recorded, notices
 from engine.compare import Lane
 from engine.decode import Control, Stamp

@@ -15,8 +15,6 @@ from engine.parts import Parts
 from engine.run import Conversation, Report, Run, render
 from engine.settings import EngineFiles, Prompt, RunRequest
 
-__all__ = ["Control", "Engine", "ignore", "load_engine"]
-
 
 def ignore(event: ev.Event) -> None:
     """No one looks at progress."""
@@ -55,6 +53,7 @@ class Engine:
             parts.no_repeat,
             parts.context,
             parts.load_ns,
+            tuple((path, d.block_size, parts.gates[path]) for path, d in parts.drafters.items()),
         )
 
     def render(self, prompt: Prompt) -> list[ev.Event]:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 
 from engine.errors import Ds4Error
 from engine.paths import NUMERICS, OP_CLASSES, POLICIES, Numerics, Perturb, Policy
@@ -27,6 +27,7 @@ KV_ROUNDINGS = ("fp8", "none")
 DEVICES = ("cpu", "cuda")
 
 KvRounding = Literal["fp8", "none"]
+Number = TypeVar("Number", int, float)
 
 
 def most_threads() -> int:
@@ -209,10 +210,17 @@ class RunRequest:
     category: str = ""
 
 
+def _number(kind: type[Number], text: str) -> Number:
+    """A number as Python reads it, but for the underscores in one: `1_0` is a slip of the hand."""
+    if "_" in text:
+        raise ValueError(text)
+    return kind(text)
+
+
 def parse_float(option: str, text: str) -> float:
     """A finite number, or the sentence that says what was found."""
     try:
-        value = float(text)
+        value = _number(float, text)
     except ValueError:
         raise _refused(option, f'is "{text}"', "a number") from None
     if not math.isfinite(value):
@@ -223,13 +231,13 @@ def parse_float(option: str, text: str) -> float:
 def parse_int(option: str, text: str) -> int:
     """A whole number, or the sentence that says what was found."""
     try:
-        return int(text, 10)
+        return _number(int, text)
     except ValueError:
         raise _refused(option, f'is "{text}"', "a whole number") from None
 
 
-def parse_temperature(text: str) -> float:
-    """0, the only temperature there is; anything else is refused."""
+def check_temperature(text: str) -> None:
+    """Refuse every temperature but 0."""
     value = parse_float("--temp", text)
     if value != 0:
         raise Ds4Error(
@@ -237,7 +245,6 @@ def parse_temperature(text: str) -> float:
             f"--temp is {value:g}; only 0 is possible: decoding is greedy.",
             "Leave --temp out or give 0.",
         )
-    return value
 
 
 def parse_names(option: str, text: str, valid: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Figures of a run, as pure functions of its events: counts, rates, times, speed-up, loops.
+"""Figures of a run, as pure functions of its events: ids, times, rates, speed-up, loops.
 
-Owns every definition of a figure that a report, a chart or a box shows. Rates count tokens, never
-events; rates with a zero denominator are None. Knows no widgets and no files.
+Owns the definitions that reports, charts and boxes share; those over cycles alone are
+`engine.cycle_counts`'. Rates count tokens, never events; rates with a zero denominator are None.
+Knows no widgets and no files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 
-from engine.cycle_counts import CycleCounts
+from engine.cycle_counts import CycleCounts, ratio
 from engine.events import (
     CycleFinished,
     Diverged,
@@ -49,11 +50,6 @@ def ids_sha256(ids: Sequence[int]) -> str:
     return hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest()
 
 
-def ratio(part: float, whole: float) -> float | None:
-    """part / whole, None when there is nothing to divide by."""
-    return part / whole if whole else None
-
-
 _IDS: dict[int, int] = {}
 """One object per id: an id that came through a pipe is a new one each time."""
 
@@ -64,7 +60,8 @@ class ArmTally:
 
     `token_ns` holds per id the engine time of its step, spread evenly over the step's tokens;
     0 for the token that comes from prefill. `gaps` are the top-2 gaps of the rows that the ids
-    came from, `best` the highest logits of those rows.
+    came from, `best` the highest logits of those rows. `counts` are those of `cycles`; the depths
+    add up to ids - 1.
     """
 
     block_size: int = 0
@@ -121,66 +118,6 @@ class ArmTally:
             return None
         return ratio((len(self.ids) - 1) * 1e9, self.decode_ns)
 
-    @property
-    def drafted(self) -> int:
-        """Drafts that blocks produced."""
-        return self.counts.drafted
-
-    @property
-    def proposed(self) -> int:
-        """Drafts sent to verifies."""
-        return self.counts.proposed
-
-    @property
-    def accepted(self) -> int:
-        """Drafts committed."""
-        return self.counts.accepted
-
-    @property
-    def recheck_cut(self) -> int:
-        """Accepted drafts that re-decodes dropped."""
-        return self.counts.recheck_cut
-
-    @property
-    def accept_rate(self) -> float | None:
-        """Accepted of proposed."""
-        return ratio(self.accepted, self.proposed)
-
-    @property
-    def accept_of_drafted(self) -> float | None:
-        """Accepted of drafted."""
-        return ratio(self.accepted, self.drafted)
-
-    @property
-    def avg_accept(self) -> float | None:
-        """Accepted per cycle."""
-        return ratio(self.accepted, len(self.cycles))
-
-    @property
-    def mean_depth(self) -> float | None:
-        """Tokens per cycle."""
-        return ratio(self.counts.tokens, len(self.cycles))
-
-    def depth_hist(self) -> dict[int, int]:
-        """Cycles by depth, 1..block + 1; sum(depth * count) = ids - 1. Empty without cycles."""
-        return self.counts.depth_hist()
-
-    def shallow(self) -> tuple[int, int]:
-        """Cycles that proposed nothing, and cycles whose first draft was rejected."""
-        return self.counts.shallow()
-
-    def proposed_by_accepted(self) -> list[list[int]]:
-        """Cycles by drafts proposed (row) and accepted (column), 0..block each."""
-        return self.counts.proposed_by_accepted()
-
-    def lengths_vary(self) -> bool:
-        """Verifies of different lengths, so that the depth histogram alone is incomplete."""
-        return self.counts.lengths_vary()
-
-    def accept_by_position(self) -> list[tuple[int, int]]:
-        """Per draft position i: cycles with accepted > i, and cycles that got as far as it."""
-        return self.counts.accept_by_position()
-
     def smallest_gap(self, among: int | None = None) -> int | None:
         """Index of the smallest top-2 gap that was met; the first of equal ones.
 
@@ -201,9 +138,7 @@ def tally(events: Iterable[Event]) -> list[ArmTally]:
     arms: list[ArmTally] = []
     for event in events:
         if isinstance(event, RunStarted):
-            arms = [
-                ArmTally(event.block_size if info.kind == "dspark" else 0) for info in event.arms
-            ]
+            arms = [ArmTally(event.block_of(info)) for info in event.arms]
         elif 0 <= event.arm < len(arms):
             arms[event.arm].feed(event)
     return arms
@@ -234,6 +169,11 @@ class Speedup:
     value: float
     low: float
     high: float
+
+    @property
+    def half(self) -> float:
+        """Half of the interval."""
+        return (self.high - self.low) / 2
 
     @property
     def resolved(self) -> bool:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
 
 from engine.arms import arm_names
 from engine.decode import Control, Stamp
 from engine.errors import Ds4Error
-from engine.events import Event, SuiteFinished, SuiteStarted
+from engine.events import Event, SuiteFinished, SuiteKind, SuiteStarted
 from engine.paths import NUMERICS, POLICIES, Numerics, Policy
 from engine.prompt_set import PromptEntry
 from engine.run import Report
@@ -24,20 +23,6 @@ from engine.text import one_line
 
 LABEL = 60
 """Characters of a prompt that stand for it where it has no id."""
-
-
-class SuiteRequest(Protocol):
-    """Several runs that belong together; picklable."""
-
-    def events(
-        self, engine: Engine, control: Control | None = None, report: Report = ignore
-    ) -> Iterator[Event]:
-        """`SuiteStarted`, the events of every run, `SuiteFinished`.
-
-        Args:
-            control: stops or cancels it; its limit and knobs are set by every run.
-            report: takes the progress of what happens between two events.
-        """
 
 
 def matrix_arms(
@@ -59,6 +44,11 @@ class SuitePrompt:
     category: str = ""
     label: str = ""
 
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.label or one_line(self.prompt.text, LABEL)
+
 
 def suite_prompts(entries: Sequence[PromptEntry]) -> tuple[SuitePrompt, ...]:
     """The prompts of a set, named by their ids."""
@@ -66,24 +56,79 @@ def suite_prompts(entries: Sequence[PromptEntry]) -> tuple[SuitePrompt, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixRequest:
+class SuiteRequest:
+    """Several runs that belong together; picklable.
+
+    Args:
+        settings: of every run, but for what differs between them.
+        name: of the set of prompts, "" without one.
+    """
+
+    prompts: tuple[SuitePrompt, ...]
+    settings: Settings
+    kind: SuiteKind = field(kw_only=True)
+    name: str = field(default="", kw_only=True)
+
+    def cells(self) -> tuple[str, ...]:
+        """Names of what is compared, each an arm of some of the runs."""
+        raise NotImplementedError
+
+    def runs(self, suite_id: str) -> Iterator[RunRequest]:
+        """All runs, in the order in which they are made."""
+        raise NotImplementedError
+
+    def events(
+        self, engine: Engine, control: Control | None = None, report: Report = ignore
+    ) -> Iterator[Event]:
+        """`SuiteStarted`, the events of every run, `SuiteFinished`.
+
+        Args:
+            control: stops or cancels it; its limit and knobs are set by every run.
+            report: takes the progress of what happens between two events.
+        Raises:
+            Ds4Error: for a prompt that cannot be run; names it.
+        """
+        suite_id = uuid.uuid4().hex[:8]
+        stamp, cells = Stamp("", -1), self.cells()
+        control = control or Control(0)
+        runs = list(self.runs(suite_id))
+        yield SuiteStarted(
+            *stamp(),
+            suite_id,
+            self.kind,
+            cells,
+            runs=len(runs),
+            prompts=tuple((entry.name, entry.category) for entry in self.prompts),
+            name=self.name,
+            max_tokens=self.settings.max_tokens,
+        )
+        for run in runs:
+            try:
+                yield from engine.run(run, control, report)
+            except Ds4Error as error:
+                name = self.prompts[run.prompt_index].name
+                where = f"Prompt {run.prompt_index + 1} ({name}): "
+                raise Ds4Error(error.title, where + error.message, error.hint) from error
+            if control.cancelled or control.stopped:
+                break
+        yield SuiteFinished(*stamp(), suite_id, self.kind, cells)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRequest(SuiteRequest):
     """Every prompt in every numerics, the DSpark arms of `settings` as the cells of each.
 
     Args:
         settings: of every run; its numerics are replaced by each of `numerics`.
         kind: `set` = the same with the settings' own numerics only: see `set_request`.
-        name: of the set of prompts.
         only: names of the cells to run; empty = all of them.
         indexes: of the prompts to run; empty = all of them.
     Raises:
         Ds4Error: for a matrix without cells, or settings that one of the numerics cannot have.
     """
 
-    prompts: tuple[SuitePrompt, ...]
-    settings: Settings
     numerics: tuple[Numerics, ...] = NUMERICS
-    kind: Literal["matrix", "set"] = "matrix"
-    name: str = ""
+    kind: SuiteKind = field(default="matrix", kw_only=True)
     only: tuple[str, ...] = ()
     indexes: tuple[int, ...] = ()
 
@@ -106,7 +151,10 @@ class MatrixRequest:
         return tuple(cell for numerics in self.numerics for cell, _ in self._arms(numerics))
 
     def runs(self, suite_id: str) -> Iterator[RunRequest]:
-        """One run per prompt and numerics, so that what slows the machine slows both."""
+        """One run per prompt and numerics, so that what slows the machine slows both.
+
+        A run's `cell` names the numerics; its DSpark arms are the cells of that, in their order.
+        """
         for index, entry in enumerate(self.prompts):
             for numerics in self.numerics if index in (self.indexes or [index]) else ():
                 arms = tuple(knobs for _, knobs in self._arms(numerics))
@@ -121,45 +169,9 @@ class MatrixRequest:
                     category=entry.category,
                 )
 
-    def labels(self) -> tuple[str, ...]:
-        """A name per prompt."""
-        return tuple(entry.label or one_line(entry.prompt.text, LABEL) for entry in self.prompts)
-
-    def events(
-        self, engine: Engine, control: Control | None = None, report: Report = ignore
-    ) -> Iterator[Event]:
-        """As `SuiteRequest`; `RunStarted.cell` names the numerics, its DSpark arms are the cells
-        of that numerics, in their order."""
-        suite_id = uuid.uuid4().hex[:8]
-        stamp, cells, labels = Stamp("", -1), self.cells(), self.labels()
-        control = control or Control(0)
-        named = tuple(
-            (label, entry.category) for label, entry in zip(labels, self.prompts, strict=True)
-        )
-        runs = list(self.runs(suite_id))
-        yield SuiteStarted(
-            *stamp(),
-            suite_id,
-            self.kind,
-            cells,
-            runs=len(runs),
-            prompts=named,
-            name=self.name,
-            max_tokens=self.settings.max_tokens,
-        )
-        for run in runs:
-            try:
-                yield from engine.run(run, control, report)
-            except Ds4Error as error:
-                where = f"Prompt {run.prompt_index + 1} ({labels[run.prompt_index]}): "
-                raise Ds4Error(error.title, where + error.message, error.hint) from error
-            if control.cancelled or control.stopped:
-                break
-        yield SuiteFinished(*stamp(), suite_id, self.kind, cells)
-
 
 def set_request(
     prompts: tuple[SuitePrompt, ...], settings: Settings, name: str = ""
 ) -> MatrixRequest:
     """One prompt after the other with the same settings."""
-    return MatrixRequest(prompts, settings, (settings.numerics,), "set", name)
+    return MatrixRequest(prompts, settings, (settings.numerics,), kind="set", name=name)

@@ -6,19 +6,14 @@ that each value is compared with plain decode of the same minutes. Knows no repo
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from engine.decode import Control, Stamp
 from engine.errors import Ds4Error
-from engine.events import Event, SuiteFinished, SuiteStarted
-from engine.run import Report
-from engine.session import Engine, ignore
-from engine.settings import Knobs, RunRequest, Settings
-from engine.suite import LABEL, SuitePrompt
-from engine.text import one_line
+from engine.events import SuiteKind
+from engine.settings import Knobs, RunRequest
+from engine.suite import SuiteRequest
 
 Axis = Literal["confidence", "block"]
 
@@ -49,7 +44,7 @@ def groups_of(values: Sequence[float], first: Sequence[float]) -> list[tuple[flo
 
 
 @dataclass(frozen=True, slots=True)
-class SweepRequest:
+class SweepRequest(SuiteRequest):
     """What a sweep consists of.
 
     Args:
@@ -57,16 +52,13 @@ class SweepRequest:
         values: thresholds, or block lengths.
         first: values that the first run shall have.
         repeats: how often every run is made.
-        name: of the set of prompts, "" without one.
     """
 
-    prompts: tuple[SuitePrompt, ...]
-    settings: Settings
     values: tuple[float, ...]
     axis: Axis = "confidence"
     first: tuple[float, ...] = COARSE
     repeats: int = 1
-    name: str = ""
+    kind: SuiteKind = field(default="sweep", init=False)
 
     def __post_init__(self) -> None:
         """Refuse what has no rows, and values that no run could take."""
@@ -109,30 +101,3 @@ class SweepRequest:
                         prompt_index=index,
                         category=entry.category,
                     )
-
-    def events(
-        self, engine: Engine, control: Control | None = None, report: Report = ignore
-    ) -> Iterator[Event]:
-        """As `SuiteRequest`; the arms of the runs are the cells."""
-        suite_id = uuid.uuid4().hex[:8]
-        stamp, cells = Stamp("", -1), self.cells()
-        control = control or Control(0)
-        runs = list(self.runs(suite_id))
-        yield SuiteStarted(
-            *stamp(),
-            suite_id,
-            "sweep",
-            cells,
-            runs=len(runs),
-            prompts=tuple(
-                (entry.label or one_line(entry.prompt.text, LABEL), entry.category)
-                for entry in self.prompts
-            ),
-            name=self.name,
-            max_tokens=self.settings.max_tokens,
-        )
-        for run in runs:
-            yield from engine.run(run, control, report)
-            if control.cancelled or control.stopped:
-                break
-        yield SuiteFinished(*stamp(), suite_id, "sweep", cells)

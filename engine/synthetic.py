@@ -168,7 +168,7 @@ class SyntheticFile(GGUFFile):
             offset += -(-size // 32) * 32
         values = {key: _stored(value) for key, value in metadata.items()}
         kinds = {key: "synthetic" for key in metadata}
-        header = Header(3, values, kinds, infos, 0)
+        header = Header(3, values, kinds, infos)
         super().__init__(Path(name), header, np.empty(0, np.uint8), 0)
         self.size = sum(info.nbytes for info in infos.values())
         self.plain = metadata

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import Ds4Error
-from engine.gguf import GGUFFile, TensorInfo
+from engine.gguf import GGUFFile
+from engine.gguf_header import TensorInfo
 from engine.quant_types import SUPPORTED, supported_names
 from engine.text import one_line
 

@@ -97,12 +97,6 @@ class IncrementalText:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors=_HEX)
 
-    @property
-    def pending(self) -> bytes:
-        """Bytes of an unfinished character, at most three."""
-        state: tuple[bytes, int] = self._decoder.getstate()
-        return state[0]
-
     def feed(self, data: bytes) -> str:
         """The text that `data` completes."""
         return self._decoder.decode(data)
@@ -110,9 +104,3 @@ class IncrementalText:
     def flush(self) -> str:
         """What is left at the end of the stream: unfinished bytes as hex."""
         return self._decoder.decode(b"", final=True)
-
-    def clone(self) -> IncrementalText:
-        """A decoder in the same state, independent of this one."""
-        other = IncrementalText()
-        other._decoder.setstate(self._decoder.getstate())
-        return other

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile
-from engine.text import IncrementalText, decode_bytes, one_line, visible
+from engine.text import decode_bytes, one_line
 from engine.vocabulary import (
     ASSISTANT,
     BOS,
@@ -28,8 +28,6 @@ from engine.vocabulary import (
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Bpe
-
-__all__ = ["IncrementalText", "Tokenizer", "Turn", "visible"]
 
 _log = logging.getLogger(__name__)
 

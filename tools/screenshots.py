@@ -24,8 +24,8 @@ from pathlib import Path
 
 from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
-from ds4tui.controller import Choices, Controller
-from ds4tui.knobs_now import CONFIDENCES
+from ds4tui.controller import Controller
+from ds4tui.knobs_now import CONFIDENCES, Choices
 from ds4tui.options import DEMO_SET, DRAFTER_FILE, TARGET_FILE
 from ds4tui.run_state import RunState
 from ds4tui.status import state_text

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ds4tui.marks import Marks
+from ds4tui.paint.numbers import fraction
 from ds4tui.spans import Row, crop, fit, spread, width_of
 
 
-def screens_row(
-    screens: Sequence[tuple[str, str]], active: str, state: str, width: int, marks: Marks
-) -> Row:
+def screens_row(screens: Sequence[tuple[str, str]], active: str, state: str, width: int) -> Row:
     """`ds4tui [1 Play] 2 Cycle   DONE 1.9 s`: the screens by key, and the run's state."""
     left: Row = [("ds4tui ", "brand")]
     for key, name in screens:
@@ -47,7 +46,7 @@ def _confidence(value: float | None, narrow: bool, marks: Marks) -> str:
     if value is None:
         return "-"
     if narrow:
-        return marks.at_least + f"{value:.2f}".replace("0.", ".", 1)
+        return marks.at_least + fraction(value, 2)
     return f"{value:.2f}"
 
 

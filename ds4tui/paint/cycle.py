@@ -12,11 +12,11 @@ from ds4tui.cycle_data import (
     committed_words,
     context_of,
     plain_ms,
-    policy_at,
     state_after,
 )
+from ds4tui.knobs_now import policy_at
 from ds4tui.marks import Marks
-from ds4tui.paint.numbers import logits, ms
+from ds4tui.paint.numbers import fraction, logits, ms
 from ds4tui.paint.panes import wrapped
 from ds4tui.paint.window import around, first_shown
 from ds4tui.run_record import ArmRecord, RunRecord
@@ -40,7 +40,7 @@ def drafts_glyphs(cycle: CycleFinished, marks: Marks) -> str:
 
 
 def list_rows(
-    record: RunRecord, arm: ArmRecord, chosen: int, width: int, height: int, marks: Marks
+    record: RunRecord, arm: ArmRecord, chosen: int, height: int, marks: Marks
 ) -> list[Row]:
     """All cycles, the chosen one about the middle; what it means below."""
     legend = [
@@ -48,7 +48,7 @@ def list_rows(
         f"{NONE} no draft proposed",
         f"{marks.parting} ids part  {marks.drift} first drift",
     ]
-    if arm.tally.recheck_cut:
+    if arm.tally.counts.recheck_cut:
         legend.insert(1, f"{DROPPED} dropped by re-decode")
     each = plain_ms(record)
     if each is not None:
@@ -172,8 +172,7 @@ def _batch_row(
     entry: BatchRow, chosen: bool, columns: Sequence[int], width: int, marks: Marks
 ) -> list[Row]:
     """One row; the chosen one's outcome again below it where it does not fit."""
-    confidence = "-" if entry.confidence is None else f"{entry.confidence:.2f}"
-    confidence = confidence.replace("0.", ".", 1) if confidence.startswith("0.") else confidence
+    confidence = "-" if entry.confidence is None else fraction(entry.confidence, 2)
     gap = "-" if entry.gap is None else logits(entry.gap)
     text = f"{entry.number:<3}" + _cell(entry.token, columns[0], marks) + f"{confidence:<5}"
     words = (entry.draft, entry.unbiased, entry.verify)
@@ -203,7 +202,7 @@ def _notes(record: RunRecord, arm: ArmRecord, cycle: CycleFinished, width: int) 
     bonus = int(cycle.bonus >= 0)
     counts = f"drafted {drafted} · proposed {proposed} · accepted {accepted} · bonus {bonus}"
     shares = f"accepted/proposed {accepted}/{proposed}   of drafted {accepted}/{drafted}"
-    block = f"block input  {record.text(cycle.anchor)} + {started.block_size - 1} x noise"
+    block = f"block input  {record.text(cycle.anchor)} + {started.block_of(arm.info) - 1} x noise"
     first, last = context_of(cycle, started.window)
     where = f"drafter context: positions {first}..{last}"
     return [

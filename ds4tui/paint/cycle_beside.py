@@ -6,7 +6,8 @@ from typing import cast
 
 from rich.cells import cell_len
 
-from ds4tui.cycle_data import policy_at, time_of
+from ds4tui.cycle_data import time_of
+from ds4tui.knobs_now import policy_at
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import bar, logits, ulps
 from ds4tui.run_record import ArmRecord, RunRecord
@@ -112,7 +113,7 @@ def text_rows(
     cells = min(width // 3, max(map(len, names)) + 2)
     for shown, name in zip((record.arms[0], arm), names, strict=True):
         room = width - cells
-        before = _before(shown, cycle.index, room // 3, marks)
+        before = _before(shown, cycle.index, room // 3)
         spans: Row = [*before, *_after(record, shown, arm, cycle, place, marks)]
         label = fit([(name, "dim")], cells - 1, marks.ellipsis)
         rows += [crop([*label, (" ", ""), *spans], width, marks.ellipsis), []]
@@ -123,7 +124,7 @@ def _characters(arm: ArmRecord, index: int) -> str:
     return drawable_line(arm.texts[index])
 
 
-def _before(arm: ArmRecord, index: int, room: int, marks: Marks) -> Row:
+def _before(arm: ArmRecord, index: int, room: int) -> Row:
     text = ""
     at = min(index, len(arm.texts)) - 1
     while at >= 0 and cell_len(text) < room:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ds4tui.cycle_data import policy_at
 from ds4tui.drift_data import EQUAL, DriftRow, DriftTrack, Group, Scale, scale_of
+from ds4tui.knobs_now import policy_at
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import logits
 from ds4tui.paint.panes import wrapped

@@ -5,14 +5,13 @@ Knows no widgets; the figures are `ds4tui.economics`'.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ds4tui.economics import TOO_FEW, CurveRow, Prediction, ValueLedger
 from ds4tui.economics_costs import LEAST_VALUES, Cost, CostTable
 from ds4tui.economics_figures import Economics
 from ds4tui.marks import Marks
-from ds4tui.paint.numbers import bar, fraction, mean, ms, signed
+from ds4tui.paint.numbers import apportioned, bar, fraction, mean, ms, signed
 from ds4tui.paint.window import around
 from ds4tui.spans import Row, Span, crop, spread, width_of
 from engine.stats import Speedup
@@ -29,19 +28,6 @@ LEGEND = {
 def spread_text(half: float | None) -> str:
     """`±.03`; nothing of a single sample."""
     return f"±{fraction(half, 2)}" if half is not None else ""
-
-
-def apportioned(terms: Sequence[float], total: float) -> list[int]:
-    """Whole numbers near the terms whose sum is the rounded total.
-
-    Those are rounded up whose fractions are largest.
-    """
-    whole = [math.floor(term) for term in terms]
-    missing = round(total) - sum(whole)
-    order = sorted(range(len(terms)), key=lambda n: whole[n] - terms[n])
-    for n in order[: max(0, missing)]:
-        whole[n] += 1
-    return whole
 
 
 # What a cycle costs
@@ -90,7 +76,7 @@ def cost_rows(
         said.add("few")
     words = [LEGEND[word] for word in LEGEND if word in said]
     if words and len(rows) + len(below) < height:
-        below.append([(crop([(f" {'; '.join(words)}", "dim")], width, marks.ellipsis)[0])])
+        below.append(crop([(f" {'; '.join(words)}", "dim")], width, marks.ellipsis))
     return [*rows, *below]
 
 
@@ -260,7 +246,7 @@ def pays_rows(found: Economics, width: int, hints: Sequence[str]) -> list[Row]:
     """Measured and predicted speed-up, the policies, and what replay costs."""
     if found.shape is None:
         return [[(f" {hint}", "dim")] for hint in hints]
-    rows = [_measured(found, width), _predicted(found, width)]
+    rows = [_measured(found, width), _predicted(found)]
     if found.parted:
         text = f"different work: ids differ from #{found.parts_at}"
         if found.prompts > 1:
@@ -286,14 +272,14 @@ def _measured(found: Economics, width: int) -> Row:
     interval = f"95 % {speed.low:.2f}..{speed.high:.2f}" + ("" if found.ends else " so far")
     text = f"{speed.value:.2f}x"
     if not speed.resolved:
-        text += f" {spread_text((speed.high - speed.low) / 2)}"
+        text += f" {spread_text(speed.half)}"
     word = outcome(speed) if not found.parted else "different work"
     role = {"faster": "saved", "not resolved": "dim"}.get(word, "lost")
     left: Row = [(" measured   ", ""), (text, "strong"), (f"  {interval}", "")]
     return spread(left, [(f"{word} ", role)], width)
 
 
-def _predicted(found: Economics, width: int) -> Row:
+def _predicted(found: Economics) -> Row:
     value = found.predicted.speedup if found.predicted is not None else None
     source = f"the steps of {found.of_what}"
     if found.table is not None and found.table.source == "measured":

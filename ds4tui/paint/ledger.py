@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ds4tui.figures import KINDS, Ledger
 from ds4tui.marks import Marks
-from ds4tui.paint.numbers import bar, ms, signed
+from ds4tui.paint.numbers import apportioned, bar, ms, signed
 from ds4tui.spans import Row, Span, crop
 
 
@@ -63,10 +63,10 @@ def box(ledger: Ledger, width: int, marks: Marks) -> list[Row]:
     if not ledger.terms:
         return rows
     role = "saved" if ledger.saved_ms >= 0 else "lost"
-    # The sum of the terms as they are printed, so that it can be checked by eye.
-    saved = sum(round(value) for value in ledger.terms.values())
-    rows.append([(f" saved {signed(saved)} ms of {ledger.plain_total_ms:.0f} ms", role)])
-    terms = [f"{name} {signed(round(value))}" for name, value in ledger.terms.items()]
+    # As they are printed the terms sum to what is saved, so that it can be checked by eye.
+    whole = apportioned(list(ledger.terms.values()), ledger.saved_ms)
+    rows.append([(f" saved {signed(sum(whole))} ms of {ledger.plain_total_ms:.0f} ms", role)])
+    terms = [f"{name} {signed(value)}" for name, value in zip(ledger.terms, whole, strict=True)]
     for first, second, end in ((terms[0], terms[1], ","), (terms[2], terms[3], "")):
         line = f" {first}, {second}{end}"
         short = line.replace("accepted", "acc.")

@@ -10,7 +10,7 @@ from ds4tui.matrix_view import Cell, MatrixView, PromptRow
 from ds4tui.paint.numbers import fraction, logits, mean, rate
 from ds4tui.paint.window import around
 from ds4tui.report import Document
-from ds4tui.spans import Row, crop, fit, width_of
+from ds4tui.spans import Row, crop, fit
 from ds4tui.visible import drawable_line
 
 WIDE = 100
@@ -24,10 +24,6 @@ LEGEND = (
     "work"
 )
 SHORT_LEGEND = "! must be identical   < fastest identical   ≠ different work"
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _speed(found: Document | None, short: bool) -> str:
@@ -295,17 +291,3 @@ def category_rows(
 def short_row_of(cell: str) -> str:
     """`split direct @0.9`."""
     return drawable_line(f"{cell.partition(' ')[0]} {short_row(row_of(cell))}")
-
-
-def wrapped(sentences: Sequence[str], width: int) -> list[Row]:
-    """Sentences over as many rows as they need."""
-    rows: list[Row] = []
-    for sentence in sentences:
-        line = " "
-        for word in sentence.split():
-            if width_of([(f"{line}{word}", "")]) > width and line.strip():
-                rows.append([(line, "dim")])
-                line = " "
-            line += f"{word} "
-        rows.append([(line, "dim")])
-    return rows

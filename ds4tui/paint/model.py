@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ds4tui.paint.panes import wrapped
-from ds4tui.spans import Row
+from ds4tui.spans import Row, text_of
 from ds4tui.visible import drawable_line
 from engine.events import FileInfo
 
@@ -55,5 +55,5 @@ def _fact(name: str, value: str, width: int) -> list[Row]:
 def _cut(text: str, room: int) -> list[str]:
     """A value on as many rows as it needs; hashes and paths break anywhere."""
     if " " in text and max(map(len, text.split(" "))) <= room:
-        return ["".join(part for part, _ in row) for row in wrapped(text, room, "")]
+        return [text_of(row) for row in wrapped(text, room, "")]
     return [text[at : at + room] for at in range(0, len(text), room)] or [""]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 
 def fraction(value: float | None, digits: int = 3) -> str:
     """A number from 0 to 1 without its leading zero: `.848`, `1.00`; `n/a` for None."""
@@ -29,6 +32,19 @@ def rate(value: float | None) -> str:
 def signed(value: int) -> str:
     """A term of a sum: `+204`, `-7`, `0`."""
     return f"{value:+d}" if value else "0"
+
+
+def apportioned(terms: Sequence[float], total: float) -> list[int]:
+    """Whole numbers near the terms whose sum is the rounded total.
+
+    Those are rounded up whose fractions are largest.
+    """
+    whole = [math.floor(term) for term in terms]
+    missing = round(total) - sum(whole)
+    order = sorted(range(len(terms)), key=lambda n: whole[n] - terms[n])
+    for n in order[: max(0, missing)]:
+        whole[n] += 1
+    return whole
 
 
 def logits(value: float) -> str:

@@ -53,7 +53,7 @@ def ledger_rows(
     rows: list[Row] = [[(f" {'':<6}{heads}"[:width], "dim")]]
     for kind in both[0]:
         a, b = (side[kind] for side in both)
-        change = f"{b - a:+.2f}".replace("0.", ".", 1)
+        change = f"{'-' if b < a else '+'}{ms(abs(b - a))}"
         text = f" {kind:<6}{ms(a):>{cells}}{ms(b):>{cells}}{change:>{cells}}"
         rows.append([(text[:width], "strong" if kind == "total" else "")])
     return rows[:height]

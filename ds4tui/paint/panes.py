@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import logits, rate
 from ds4tui.run_record import ArmRecord, RunRecord
-from ds4tui.spans import Row, crop, fit, spread, width_of
+from ds4tui.spans import Row, crop, fit, spread, text_of, width_of
 from ds4tui.visible import drawable_line
 from engine.events import RunFailed
 
@@ -113,7 +113,7 @@ def _speedup(record: RunRecord, arm: ArmRecord, marks: Marks) -> str:
     if found is None:
         return ratio
     resolved = "" if found.resolved else " not resolved"
-    return f"{found.value:.2f}x {marks.plus_minus}{(found.high - found.low) / 2:.2f}{resolved}"
+    return f"{found.value:.2f}x {marks.plus_minus}{found.half:.2f}{resolved}"
 
 
 def _cursor(record: RunRecord, arm: ArmRecord, index: int, width: int, marks: Marks) -> Row:
@@ -205,3 +205,8 @@ def wrapped(text: str, width: int, role: str) -> list[Row]:
         else:
             lines[-1] = joined
     return [crop([(line, role)], width) for line in lines if line]
+
+
+def padded(text: str, width: int, role: str) -> list[Row]:
+    """The same with a space on both sides."""
+    return [[(f" {text_of(row)} ", role)] for row in wrapped(text, width - 1, role)]

@@ -46,13 +46,6 @@ class RateData:
         return min(columns - 1, index * columns // max(1, self.total))
 
 
-def title(narrow: bool, race: bool) -> tuple[str, str]:
-    """Left and right part of the box's title."""
-    if race:
-        return "tokens over engine time", "2/2"
-    return ("tok/s", "") if narrow else ("tok/s over token index", "1/2")
-
-
 def _spark(values: Series, top: float, marks: Marks) -> str:
     levels = len(marks.blocks) - 1
     cells = []

@@ -9,8 +9,9 @@ from rich.cells import cell_len
 
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import fraction, rate
+from ds4tui.paint.window import first_shown
 from ds4tui.runs_list import CUT_OFF, RUNNING, RunLine
-from ds4tui.spans import Row, crop, fit
+from ds4tui.spans import Row, crop, fit, text_of
 from ds4tui.visible import drawable_line
 
 WIDE = 100
@@ -37,22 +38,16 @@ def rows(
     """The header and the lines around the cursor, the newest first."""
     wide = width >= WIDE
     room = max(1, height - 1)
-    first = max(0, min(cursor - room // 2, len(listed) - room))
+    first = first_shown(cursor, len(listed), room)
     prompt = max(8, width - sum(_cells(wide)) - len(_cells(wide)) - 6)
-    out: list[Row] = [[(crop_text(_header(wide, prompt), width), "dim")]]
+    out: list[Row] = [crop([(_header(wide, prompt), "dim")], width)]
     for at in range(first, min(len(listed), first + room)):
-        row = _row(listed[at], wide, prompt, marks)
+        row = _row(listed[at], wide, prompt)
         if at == cursor:
-            text = "".join(part for part, _ in row)
-            out.append([(crop_text(text.ljust(width), width), "reverse")])
+            out.append(crop([(text_of(row).ljust(width), "reverse")], width))
         else:
             out.append(crop(row, width, marks.ellipsis))
     return out
-
-
-def crop_text(text: str, width: int) -> str:
-    """At most `width` cells."""
-    return "".join(part for part, _ in crop([(text, "")], width))
 
 
 def _cells(wide: bool) -> tuple[int, ...]:
@@ -73,14 +68,14 @@ def _joined(values: Sequence[str], wide: bool, prompt: int) -> str:
     right = len(values) - 2
     cells = []
     for at, (value, width) in enumerate(zip(values, widths, strict=True)):
-        text = "".join(part for part, _ in fit([(value, "")], width))
+        text = text_of(fit([(value, "")], width))
         if at == right and cell_len(value) <= width:
             text = " " * (width - cell_len(value)) + value
         cells.append(text)
     return " ".join(cells)
 
 
-def _row(found: ListedRun, wide: bool, prompt: int, marks: Marks) -> Row:
+def _row(found: ListedRun, wide: bool, prompt: int) -> Row:
     line = found.line
     gate = "-" if line.confidence is None else fraction(line.confidence, 2)
     values = [

@@ -37,8 +37,7 @@ def label(table: SweepTable, row: SweepRow) -> str:
 
 def times(found: Speedup) -> str:
     """`1.56x ±.02`."""
-    half = fraction((found.high - found.low) / 2, 2)
-    return f"{found.value:.2f}x ±{half}"
+    return f"{found.value:.2f}x ±{fraction(found.half, 2)}"
 
 
 def range_text(table: SweepTable, best: BestRange) -> str:
@@ -214,7 +213,6 @@ def table_rows(
         cure: of `best_sentences`.
     """
     wide = width >= WIDE
-    cells = _wide_cells if wide else _narrow_cells
     head = (
         f" {NAMES[table.axis]:<8}{'drafts/cycle':>12}{'acc/proposed':>14}{'depth':>8}{'tok/s':>8}"
         f"{'±':>7}{'vs plain':>11}{'no-draft':>11}{'ms/cycle':>10}   ids vs plain"
@@ -222,7 +220,10 @@ def table_rows(
         else f" {NAMES[table.axis]:<7}{'acc/prop' if width >= TINY else ''}{'depth':>6}"
         f"{'tok/s':>7}{'±':>6}{'vs plain':>9}  ids"
     )
-    lines = [cells(table, row, chosen, width, marks) for row in table.rows]
+    lines = [
+        _wide_cells(table, row, chosen) if wide else _narrow_cells(table, row, chosen, width, marks)
+        for row in table.rows
+    ]
     said = [] if wide else best_rows(table, width, marks, cure)
     room = max(1, height - 1 - len(said))
     at = next((n for n, row in enumerate(table.rows) if row.name == cursor), 0)
@@ -242,7 +243,7 @@ def _legend(table: SweepTable) -> str:
     return f" ± = half of the 95 % interval, tok/s{more}"
 
 
-def _versus(table: SweepTable, row: SweepRow) -> str:
+def _versus(row: SweepRow) -> str:
     if row.name == PLAIN:
         return "1.00x" if row.tokens else "-"
     if row.speedup is None:
@@ -286,19 +287,17 @@ def _half(row: SweepRow) -> str:
     return f"±{row.half:.1f}" if row.half < 10 else f"±{row.half:.0f}"
 
 
-def _wide_cells(
-    table: SweepTable, row: SweepRow, chosen: float | None, width: int, marks: Marks
-) -> Row:
+def _wide_cells(table: SweepTable, row: SweepRow, chosen: float | None) -> Row:
     idle = f"{row.no_draft:.0%}" if row.no_draft is not None else "-"
     cycle = f"{row.cycle_ms:.2f}" if row.cycle_ms is not None else "-"
-    is_plain = row.name == PLAIN or row.name == STRICT
+    is_plain = row.name in (PLAIN, STRICT)
     drafts = "-" if is_plain else mean(row.drafts_per_cycle) if row.cycles else "-"
     accepted = "-" if is_plain or not row.cycles else fraction(row.accept_rate)
     depth = mean(row.depth) if row.depth is not None else "-"
     ids, role = _ids(table, row, short=False)
     numbers = (
         f" {label(table, row):<8}{drafts:>12}{accepted:>14}{depth:>8}"
-        f"{rate(row.tokens_per_s):>8}{_half(row):>7}{_versus(table, row):>11}{idle:>11}{cycle:>10}"
+        f"{rate(row.tokens_per_s):>8}{_half(row):>7}{_versus(row):>11}{idle:>11}{cycle:>10}"
     )
     return [
         (numbers, "dim" if row.state == "queued" else ""),
@@ -318,7 +317,7 @@ def _narrow_cells(
     ids, role = _ids(table, row, short=True)
     numbers = (
         f" {label(table, row):<7}{accepted}{depth:>6}{rate(row.tokens_per_s):>7}"
-        f"{_half(row):>6}{_versus(table, row):>9}  "
+        f"{_half(row):>6}{_versus(row):>9}  "
     )
     notes = _notes(table, row, chosen)
     spans: Row = [(numbers, "dim" if row.state == "queued" else ""), (ids, role)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ds4tui.arm_names import name_of
 from ds4tui.paint.numbers import logits
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.spans import Row, crop, fit, spread
@@ -38,7 +39,7 @@ def rows(record: RunRecord, index: int, width: int) -> list[Row]:
 
 
 def _arm(record: RunRecord, arm: ArmRecord, index: int, width: int) -> list[Row]:
-    name = "plain" if arm.info.kind == "plain" else f"DSpark {arm.info.commit}"
+    name = f"DSpark {name_of(arm)}" if arm.info.kind == "dspark" else name_of(arm)
     if index >= len(arm.ids):
         return [[(name, "strong")], [("no token yet", "dim")]]
     token = arm.ids[index]

@@ -1,6 +1,6 @@
 """What the screens about one run share: its cursor, the ways along it, and what they say without.
 
-Owns the keys that move the cursor of the run shown; the playground has the same ones, since the
+Owns the keys that move the cursor of the run shown; the playground takes them over, since the
 cursor is the run's. What a screen draws at the cursor is its own.
 """
 

@@ -119,7 +119,7 @@ class CycleScreen(AlongRun):
             return []
         record, arm, cycle, _ = self.shown
         chosen = arm.cycle_at(cycle.index)
-        return paint.list_rows(record, arm, chosen, width, height, self.ds4.marks)
+        return paint.list_rows(record, arm, chosen, height, self.ds4.marks)
 
     def _title(self) -> tuple[str, str]:
         if self.shown is None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ds4tui.controller import Changes, Controller
+from ds4tui.changes import Changes
+from ds4tui.controller import Controller
 from ds4tui.economics_figures import Economics, View, economics_of
 from ds4tui.economics_report import json_text, report_text
 from ds4tui.paint import calibration as calibration_rows
@@ -260,12 +261,18 @@ class EconomicsScreen(Boxed):
 
         controller, record = self.controller, self.controller.record
         settings, wanted = controller.settings, controller.wanted
-        request = CostRequest(settings.numerics, wanted.commit if wanted else "direct")
+        request = CostRequest(settings.numerics)
+        if wanted is not None:
+            request = replace(request, commit=wanted.commit, mtp=wanted.mtp)
         position = DEFAULT_POSITION
         if record is not None and record.started is not None and record.plain is not None:
             request = replace(request, numerics=cast(Numerics, record.plain.info.numerics))
-            if record.dspark is not None and record.dspark.info.commit is not None:
-                request = replace(request, commit=cast(Policy, record.dspark.info.commit))
+            info = record.dspark.info if record.dspark is not None else None
+            if info is not None and info.commit is not None:
+                request = replace(request, commit=cast(Policy, info.commit))
+            files = controller.ready.files if controller.ready is not None else ()
+            if info is not None and any(file.path == info.drafter for file in files):
+                request = replace(request, mtp=info.drafter)
             position = len(record.started.prompt_ids) + len(record.plain.ids) // 2
         context = controller.ready.context if controller.ready is not None else position + ROOM
         position = max(1, min(position, context - ROOM))

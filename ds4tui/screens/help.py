@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
 
 from ds4tui.paint.panes import wrapped
-from ds4tui.screens.dialog import Dialog
+from ds4tui.screens.rows_panel import RowsPanel
 from ds4tui.spans import Row, spread
-from ds4tui.widgets.rows_view import RowsView
 
 Keys = Sequence[tuple[str, Sequence[tuple[str, str, str]]]]
 """Groups of (key, what it does, id for the configuration)."""
@@ -63,36 +59,17 @@ def _entry(head: str, role: str, what: str, width: int) -> list[Row]:
     return [[("  ", ""), (head, role), *first], *([(" " * indent, ""), *row] for row in more)]
 
 
-class HelpScreen(Dialog[None]):
+class HelpScreen(RowsPanel):
     """Everything a key can do here, read from the bindings themselves."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,q,enter", "close", "Close", id="help_close"),
-        Binding("j,down", "scroll(1)", "Down", id="help_down"),
-        Binding("k,up", "scroll(-1)", "Up", id="help_up"),
-        Binding("pagedown,space", "scroll(10)", "Page down", id="help_page_down"),
-        Binding("pageup", "scroll(-10)", "Page up", id="help_page_up"),
-        Binding("g,home", "scroll(-10000)", "Top", id="help_top"),
-        Binding("G,end", "scroll(10000)", "End", id="help_end"),
-    ]
+    PANEL_TITLE: ClassVar[str] = "help"
+    HINT: ClassVar[str] = f"{RowsPanel.HINT} · ids are for [keys] in the config"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", "Close")]
 
     def __init__(self, keys: Keys, glyph: Callable[[str], str]) -> None:
         super().__init__()
         self.keys = keys
         self.glyph = glyph
-
-    def compose(self) -> ComposeResult:
-        """One scrolling panel."""
-        with VerticalScroll(id="panel", can_focus=False):
-            yield RowsView(self.rows, id="text")
-
-    def on_mount(self) -> None:
-        """Name the panel."""
-        panel = self.query_one("#panel")
-        panel.border_title = Content("help")
-        panel.border_subtitle = Content(
-            "j k scroll · escape closes · ids are for [keys] in the config"
-        )
 
     def rows(self, width: int) -> list[Row]:
         """Keys by group, marks, words."""
@@ -113,11 +90,3 @@ class HelpScreen(Dialog[None]):
         for word, what in WORDS:
             out += _entry(f"{word:<15}", "key", what, width)
         return out
-
-    def action_scroll(self, rows: int) -> None:
-        """Scroll by rows."""
-        self.query_one("#panel").scroll_relative(y=rows, animate=False)
-
-    def action_close(self) -> None:
-        """Back to what was there."""
-        self.dismiss(None)

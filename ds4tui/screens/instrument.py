@@ -14,7 +14,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from ds4tui.controller import Changes, Controller
+from ds4tui.changes import Changes
+from ds4tui.controller import Controller
 from ds4tui.paint.bars import Shown
 from ds4tui.pair import PairRecord, pair_verdict
 from ds4tui.run_state import RunState

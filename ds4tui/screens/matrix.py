@@ -15,16 +15,17 @@ from textual.binding import Binding, BindingType
 
 from ds4tui import matrix_text, suite_requests
 from ds4tui import matrix_words as words
-from ds4tui.controller import Changes, Controller
+from ds4tui.changes import Changes
+from ds4tui.controller import Controller
 from ds4tui.exports import shown_path, write_export
 from ds4tui.matrix_verdict import suite_verdict
 from ds4tui.matrix_view import MatrixView, planned, view_of
-from ds4tui.options import PromptEntry, read_set
 from ds4tui.paint import matrix as paint
 from ds4tui.paint.bars import Shown
+from ds4tui.paint.panes import padded
 from ds4tui.run_state import RunState
-from ds4tui.screens.boxed import Boxed, Boxes
-from ds4tui.screens.set_chooser import Chosen, SetChooser
+from ds4tui.screens.boxed import Boxes
+from ds4tui.screens.set_chooser import ChoosesSet
 from ds4tui.spans import Row
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.verdict_line import VerdictLine
@@ -39,7 +40,7 @@ REFRESH_S = 0.04
 """Time for figures in one drawing, well under what a key may wait."""
 
 
-class MatrixScreen(Boxed):
+class MatrixScreen(ChoosesSet):
     """Screen 4."""
 
     KEY: ClassVar[str] = "4"
@@ -101,11 +102,6 @@ class MatrixScreen(Boxed):
         return self.controller.suites.get(self.kind)
 
     @property
-    def cells_box(self) -> Box:
-        """The table of cells."""
-        return self.query_one("#matrix-cells", Box)
-
-    @property
     def prompts_box(self) -> Box:
         """The table of prompts, or of categories."""
         return self.query_one("#matrix-prompts", Box)
@@ -140,12 +136,8 @@ class MatrixScreen(Boxed):
             return view_of(record)
         if plan is None:
             return None
-        prompts = list(zip(plan.labels(), (p.category for p in plan.prompts), strict=True))
+        prompts = [(entry.name, entry.category) for entry in plan.prompts]
         return planned(self.kind, plan.cells(), prompts, plan.name, plan.settings.max_tokens)
-
-    def read_set(self, path: str) -> tuple[PromptEntry, ...]:
-        """A set by name or path, rendered as the command line said."""
-        return read_set(path, self.ds4.rendering)
 
     @property
     def chosen(self) -> str | None:
@@ -153,10 +145,14 @@ class MatrixScreen(Boxed):
         view = self._view
         if view is None or not view.rows or not view.numerics:
             return None
-        row = min(self._cursor[0], len(view.rows) - 1)
-        column = min(self._cursor[1], len(view.numerics) - 1)
+        row, column = self._place_in(view)
         name = f"{view.numerics[column]} {view.rows[row]}"
         return name if name in view.cells else None
+
+    def _place_in(self, view: MatrixView) -> tuple[int, int]:
+        """The cursor, inside the table."""
+        row, column = self._cursor
+        return min(row, len(view.rows) - 1), min(column, len(view.numerics) - 1)
 
     def sync(self, changes: Changes) -> None:
         """Turn to the suite that has begun."""
@@ -197,13 +193,8 @@ class MatrixScreen(Boxed):
     def _cell_rows(self, width: int, height: int) -> list[Row]:
         view = self._view
         if view is None:
-            return paint.wrapped(self._notes(), width)
-        cursor = None
-        if view.rows and not self.on_prompts:
-            cursor = (
-                min(self._cursor[0], len(view.rows) - 1),
-                min(self._cursor[1], len(view.numerics) - 1),
-            )
+            return self._note_rows(width)
+        cursor = self._place_in(view) if view.rows and not self.on_prompts else None
         rows = paint.grid_rows(view, cursor, width, height, self.ds4.marks)
         return self._with_notes(rows, width, height)
 
@@ -211,15 +202,18 @@ class MatrixScreen(Boxed):
         """The rows, and below them what to press while nothing has run."""
         if self.record is not None:
             return rows
-        notes: list[Row] = [[("", "")], *paint.wrapped(self._notes(), width)]
+        notes: list[Row] = [[], *self._note_rows(width)]
         return [*rows, *notes] if len(rows) + len(notes) <= height else rows
 
     def _notes(self) -> list[str]:
         return words.notes(self.kind, self.controller, self.plan, self.ds4.keys_by_id())
 
+    def _note_rows(self, width: int) -> list[Row]:
+        return [row for note in self._notes() for row in padded(note, width, "dim")]
+
     def _prompts_title(self) -> tuple[str, str]:
         if self.prompts_box.flipped:
-            return "by category", "f prompts"
+            return "by category", f"{self.ds4.keys_by_id()['matrix_categories']} prompts"
         letters = "s split  i invariant" if self.kind == "matrix" else ""
         return "by prompt: first divergent index, = identical", letters
 
@@ -423,21 +417,6 @@ class MatrixScreen(Boxed):
             self.controller.open_run(*found)
             self.ds4.show(Changes(record=True, state=True))
             self.ds4.open_screen("1")
-
-    def can_open(self) -> bool:
-        """Another set can be chosen."""
-        return bool(self.controller.choices.numerics) and not self.controller.is_busy
-
-    def open_it(self) -> None:
-        """Choose the set."""
-        controller = self.controller
-
-        def chosen(found: Chosen | None) -> None:
-            if found is not None:
-                controller.take_set(*found)
-                self.redraw()
-
-        self.app.push_screen(SetChooser(controller.set_name, self.read_set), chosen)
 
     # Files
 

@@ -4,52 +4,30 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
 
 from ds4tui.controller import Controller
 from ds4tui.paint.model import file_rows, pair_rows
-from ds4tui.screens.dialog import Dialog
+from ds4tui.screens.rows_panel import RowsPanel
 from ds4tui.spans import Row
 from ds4tui.widgets.rows_view import RowsView
 
 LOOKS_HZ = 4
 
 
-class ModelPanel(Dialog[None]):
+class ModelPanel(RowsPanel):
     """What is loaded, and what the run shown was started with."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,o", "close", "Close", id="model_close"),
-        Binding("j,down", "scroll(1)", "Down", id="model_down"),
-        Binding("k,up", "scroll(-1)", "Up", id="model_up"),
-        Binding("pagedown,space", "scroll(10)", "Page down", id="model_page_down"),
-        Binding("pageup", "scroll(-10)", "Page up", id="model_page_up"),
-        Binding("g,home", "scroll(-10000)", "Top", id="model_top"),
-        Binding("G,end", "scroll(10000)", "End", id="model_end"),
-    ]
-    DEFAULT_CSS = """
-    ModelPanel { align: center middle; }
-    ModelPanel #panel { width: 92%; max-width: 100; height: 90%; }
-    """
+    PANEL_TITLE: ClassVar[str] = "model and settings"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "close", "Close")]
 
     def __init__(self, controller: Controller) -> None:
         super().__init__()
         self.controller = controller
         self._known = self._seen()
 
-    def compose(self) -> ComposeResult:
-        """One scrolling panel."""
-        with VerticalScroll(id="panel", can_focus=False):
-            yield RowsView(self.rows, id="text")
-
     def on_mount(self) -> None:
-        """Name the panel."""
-        panel = self.query_one("#panel")
-        panel.border_title = Content("model and settings")
-        panel.border_subtitle = Content("j k scroll · escape closes")
+        """Look from time to time."""
         self.set_interval(1 / LOOKS_HZ, self.look)
 
     def look(self) -> None:
@@ -78,11 +56,3 @@ class ModelPanel(Dialog[None]):
         ids = " ".join(map(str, started.prompt_ids))
         rows += pair_rows("prompt", ((f"{len(started.prompt_ids)} ids", ids),), width)
         return rows + pair_rows("machine", started.environment, width)
-
-    def action_scroll(self, rows: int) -> None:
-        """Scroll by rows."""
-        self.query_one("#panel").scroll_relative(y=rows, animate=False)
-
-    def action_close(self) -> None:
-        """Back to what was there."""
-        self.dismiss(None)

@@ -13,11 +13,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from ds4tui.changes import Changes
 from ds4tui.chart_sides import depth_sides, ledger_sides, rate_sides
-from ds4tui.controller import Changes, Controller
+from ds4tui.controller import Controller
 from ds4tui.paint import panes as pane_text
 from ds4tui.pair import PairRecord
 from ds4tui.run_state import RunState
+from ds4tui.screens.along_run import AlongRun
+from ds4tui.screens.boxed import Boxed
 from ds4tui.screens.instrument import Instrument
 from ds4tui.screens.token_popup import TokenPopup
 from ds4tui.spans import Row
@@ -38,20 +41,13 @@ class Playground(Instrument):
     AUTO_FOCUS = "#left"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "divergence", "Go to the divergence", id="divergence"),
-        Binding("D", "drift", "Go to the first drift", id="drift"),
-        Binding("comma", "cycle(-1)", "Cycle before", id="cycle_before", key_display=","),
-        Binding("full_stop", "cycle(1)", "Cycle after", id="cycle_after", key_display="."),
+        *AlongRun.BINDINGS,
+        *Boxed.BINDINGS,
         Binding("enter", "token", "Token under the cursor: top 5 of both arms", id="token"),
         Binding("x", "rejected", "Show or hide rejected drafts", id="rejected"),
         Binding("v", "sources", "Marks: all, or the divergence only", id="sources"),
         Binding("s", "together", "Scroll both panes together, or apart", id="together"),
-        Binding("w", "other_arm", "Show another arm in the right pane", id="other_arm"),
-        Binding("m", "maximise", "Maximise the pane or box, or restore it", id="maximise"),
         Binding("f", "flip", "Other side of the box: table, segments, all prompts", id="flip"),
-        Binding("y", "copy", "Copy what has the focus, and write it to a file", id="copy"),
-        Binding("tab", "next_pane(1)", "Next pane or box", id="next_pane"),
-        Binding("shift+tab", "next_pane(-1)", "Pane or box before", id="pane_before"),
     ]
 
     def __init__(self, controller: Controller) -> None:

@@ -44,28 +44,19 @@ class PromptText(SafeTextArea):
             self.step = step
 
     async def _on_key(self, event: events.Key) -> None:
-        at_top = self.get_cursor_up_location() == (0, 0) or self.cursor_location[0] == 0
-        rows = self.wrapped_document.height
+        row, rows = self._screen_row(), self.wrapped_document.height
         if event.key == "enter":
-            event.stop()
-            event.prevent_default()
             self.post_message(self.Submitted(self.text))
         elif event.key == "ctrl+j":
-            event.stop()
-            event.prevent_default()
             self.insert("\n")
-        elif event.key == "tab":
-            return  # the next field, not a tab in the prompt
-        elif event.key == "up" and at_top and self._screen_row() == 0:
-            event.stop()
-            event.prevent_default()
+        elif event.key == "up" and row == 0:
             self.post_message(self.HistoryAsked(-1))
-        elif event.key == "down" and self._screen_row() == rows - 1:
-            event.stop()
-            event.prevent_default()
+        elif event.key == "down" and row == rows - 1:
             self.post_message(self.HistoryAsked(1))
         else:
-            await super()._on_key(event)
+            return  # to the text area
+        event.stop()
+        event.prevent_default()
 
     def _screen_row(self) -> int:
         return self.wrapped_document.location_to_offset(self.cursor_location).y
@@ -101,7 +92,7 @@ class PromptEditor(Dialog[Prompt | None]):
             yield PromptText(
                 self.start.text, soft_wrap=True, tab_behavior="focus", id="text", compact=True
             )
-            with Horizontal():
+            with Horizontal(id="system-row"):
                 yield Static("system", classes="label", markup=False)
                 yield SafeInput(self.start.system, id="system", compact=True)
             with Horizontal():
@@ -114,6 +105,7 @@ class PromptEditor(Dialog[Prompt | None]):
         """Put the cursor behind the text and ask for its ids."""
         panel = self.query_one("#panel")
         panel.border_title = Content("prompt" if self.ask else "next turn of this conversation")
+        self.query_one("#system-row").display = self.ask is not None  # the first turn's for all
         keys = "enter runs · escape leaves · up history · tab next field · ctrl+j new line"
         panel.border_subtitle = Content(keys)
         text = self.query_one(PromptText)

@@ -13,7 +13,8 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ds4tui.controller import Changes, Controller
+from ds4tui.changes import Changes
+from ds4tui.controller import Controller
 from ds4tui.paint import runs as paint
 from ds4tui.paint.runs import ListedRun
 from ds4tui.pair import PairRecord
@@ -64,6 +65,7 @@ class RunsScreen(Instrument):
         self.marked: list[Key] = []
         self.opened: list[RunRecord] = []
         self._stored: dict[str, StoredTrace] = {}
+        self._so_far: list[int] | None = None
 
     def compose_body(self) -> ComposeResult:
         """One list."""
@@ -74,7 +76,6 @@ class RunsScreen(Instrument):
         session, found = self.controller.session, self.ds4.store.stored()
         traces = [t for t in found if any(line.run_id not in session for line in t.lines)]
         self._stored = {f"d{n}": trace for n, trace in enumerate(traces, 1)}
-        super().on_mount()
 
     # The list
 
@@ -125,9 +126,21 @@ class RunsScreen(Instrument):
         self.cursor = min(self.cursor, len(listed) - 1)
         return paint.rows(listed, self.cursor, width, height, self.ds4.marks)
 
+    def draw(self) -> None:
+        """Draw, also how far a trace is read while one is."""
+        self._dirty |= self._so_far is not None
+        super().draw()
+
     def draw_body(self) -> None:
         """Draw the list."""
         self.query_one(Box).repaint()
+
+    def state_text(self) -> str:
+        """`READ 42%` while a trace is read."""
+        if self._so_far is None:
+            return super().state_text()
+        done, total = self._so_far
+        return f"READ {100 * done // max(1, total)}%"
 
     def footer_ids(self) -> Sequence[str]:
         """Comparing is offered once two arms are marked."""
@@ -232,11 +245,21 @@ class RunsScreen(Instrument):
 
     async def _read(self, path: Path) -> list[RunRecord]:
         """Read a trace beside the interface and keep its runs in memory."""
+
+        so_far = self._so_far = [0, 0]  # of this one: what was asked for before may still be read
+
+        def progress(*now: int) -> None:
+            so_far[:] = now
+
         try:
-            runs = await asyncio.to_thread(lambda: runs_of(read_trace(str(path))))
+            runs = await asyncio.to_thread(lambda: runs_of(read_trace(str(path), progress)))
         except Ds4Error as error:
             self.notify(drawable_line(str(error)), severity="error", markup=False)
             return []
+        finally:
+            if self._so_far is so_far:
+                self._so_far = None
+            self.redraw()
         self.opened += runs
         return runs
 

@@ -1,6 +1,7 @@
 """Choosing a prompt set: one that comes with the program, or a file.
 
-Owns the field and what is wrong with a file. What it gives back is the set with its name, or None.
+Owns the field, what is wrong with a file, and what the screens share that run over a set. What the
+chooser gives back is the set with its name, or None.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
-from ds4tui.options import BUILT_IN_SETS, PromptEntry, set_name
-from ds4tui.paint.matrix import wrapped
+from ds4tui.options import BUILT_IN_SETS, read_set, set_name
+from ds4tui.paint.panes import padded
+from ds4tui.screens.boxed import Boxed
 from ds4tui.screens.dialog import Dialog
 from ds4tui.spans import Row
 from ds4tui.visible import drawable_line
 from ds4tui.widgets.fields import SafeInput
 from ds4tui.widgets.rows_view import RowsView
 from engine.errors import Ds4Error
+from engine.prompt_set import PromptEntry
 
 Chosen = tuple[tuple[PromptEntry, ...], str]
 Reader = Callable[[str], tuple[PromptEntry, ...]]
@@ -77,7 +80,7 @@ class SetChooser(Dialog[Chosen | None]):
             rows.append([(f" {name:<8}", "strong"), (_described(entries), "dim")])
         rows.append([(" a file ", "strong"), (' one prompt a line, or {"text": ...} lines', "dim")])
         if self._error:
-            rows += [[(text, "error") for text, _ in row] for row in wrapped([self._error], width)]
+            rows += padded(self._error, width, "error")
         return rows
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -101,6 +104,27 @@ class SetChooser(Dialog[Chosen | None]):
     def action_leave(self) -> None:
         """Keep the set in use."""
         self.dismiss(None)
+
+
+class ChoosesSet(Boxed):
+    """A screen whose runs go over a set of prompts: `o` takes another one."""
+
+    def can_open(self) -> bool:
+        """There is an engine to run it, and nothing runs."""
+        return bool(self.controller.choices.numerics) and not self.controller.is_busy
+
+    def open_it(self) -> None:
+        """Ask for the set; its prompts are rendered as the command line said."""
+
+        def chosen(found: Chosen | None) -> None:
+            if found is not None:
+                self.controller.take_set(*found)
+                self.redraw()
+
+        def read(path: str) -> tuple[PromptEntry, ...]:
+            return read_set(path, self.ds4.rendering)
+
+        self.app.push_screen(SetChooser(self.controller.set_name, read), chosen)
 
 
 def _described(entries: Sequence[PromptEntry]) -> str:

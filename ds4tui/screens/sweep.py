@@ -9,14 +9,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ds4tui.controller import Changes, Controller
-from ds4tui.options import PromptEntry, read_set
+from ds4tui.changes import Changes
+from ds4tui.controller import Controller
 from ds4tui.paint import sweep as painted
 from ds4tui.paint import sweep_chart
 from ds4tui.paint.bars import Shown
 from ds4tui.run_state import RunState
-from ds4tui.screens.boxed import Boxed, Boxes
-from ds4tui.screens.set_chooser import Chosen, SetChooser
+from ds4tui.screens.boxed import Boxes
+from ds4tui.screens.set_chooser import ChoosesSet
 from ds4tui.spans import Row
 from ds4tui.status import PROMPTS
 from ds4tui.sweep_report import csv_text, report_text
@@ -24,6 +24,7 @@ from ds4tui.sweep_sheet import SweepSheet
 from ds4tui.verdict_line import VerdictLine
 from ds4tui.widgets.box import Box
 from engine.errors import Ds4Error
+from engine.prompt_set import PromptEntry
 
 REPEATS_OF_SET = 3
 OTHER_AXIS = {"confidence": "Thresholds", "block": "Lengths"}
@@ -32,7 +33,7 @@ ENDED = (RunState.IDLE, RunState.DONE, RunState.CANCELLED)
 """States in which row 1 tells of the sweep that has ended."""
 
 
-class SweepScreen(Boxed):
+class SweepScreen(ChoosesSet):
     """Chart and table of a sweep; both are drawn from its events alone."""
 
     KEY: ClassVar[str] = "6"
@@ -297,24 +298,7 @@ class SweepScreen(Boxed):
         self.sheet.add()
         self.redraw()
 
-    # The set, and files
-
-    def can_open(self) -> bool:
-        """Another set can be chosen."""
-        return bool(self.controller.choices.numerics) and not self.controller.is_busy
-
-    def open_it(self) -> None:
-        """Choose the set of `R`."""
-
-        def chosen(found: Chosen | None) -> None:
-            if found is not None:
-                self.controller.take_set(*found)
-                self.redraw()
-
-        def read(path: str) -> tuple[PromptEntry, ...]:
-            return read_set(path, self.ds4.rendering)
-
-        self.app.push_screen(SetChooser(self.controller.set_name, read), chosen)
+    # Files
 
     def can_export(self) -> bool:
         """There is a sweep."""

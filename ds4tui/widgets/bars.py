@@ -31,7 +31,7 @@ class RunBar(Painted):
 
     def paint(self, width: int, height: int) -> list[Row]:
         """One row."""
-        return [screens_row(self.screens, self.active, self.state, width, self.marks)]
+        return [screens_row(self.screens, self.active, self.state, width)]
 
 
 class PromptBar(Painted):

@@ -16,7 +16,6 @@ class Box(ChartBox):
         source: rows for a width and a height.
     """
 
-    has_two_sides = False
     flipped = False
     is_last = True
 
@@ -32,7 +31,6 @@ class Box(ChartBox):
         self._title_of = title
         self._source = source
         self._other_side = other_side
-        self.has_two_sides = other_side is not None
 
     def flip(self) -> None:
         """Show the other side."""

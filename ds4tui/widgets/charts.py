@@ -16,18 +16,16 @@ from ds4tui.widgets.painted import Painted
 class ChartBox(Painted, can_focus=True):
     """Frame and titles of a chart. Subclasses give the titles and the rows inside."""
 
-    ALLOW_MAXIMIZE = True
-
     is_last = False
-
-    @property
-    def has_two_sides(self) -> bool:
-        """`f` can act."""
-        raise NotImplementedError
 
     def titles(self, narrow: bool) -> tuple[str, str]:
         """Left and right part of the title."""
         raise NotImplementedError
+
+    @property
+    def counter(self) -> str:
+        """Which side of how many is up, for the title where there is room; "" for one."""
+        return ""
 
     def strip_rows(self, width: int) -> list[Row]:
         """Rows of the strip form, without title."""
@@ -41,10 +39,6 @@ class ChartBox(Painted, can_focus=True):
     def is_boxed(self) -> bool:
         """The style sheet gives a border, so there is room for the box form."""
         return bool(self.styles.border_top[0])
-
-    def flip(self) -> None:
-        """Show the other side."""
-        raise NotImplementedError
 
     def repaint(self) -> None:
         """Draw anew, titles included."""
@@ -62,7 +56,9 @@ class ChartBox(Painted, can_focus=True):
         left, right = self.titles(narrow=False)
         room = self.size.width - 4
         marks = self.marks
-        tail = f" {right}" if right and len(left) + len(right) + 3 <= room else ""
+        forms = (f"{right}  {self.counter}".strip(), right)
+        tails = (f" {form}" for form in forms if form and len(left) + len(form) + 3 <= room)
+        tail = next(tails, "")
         fill = marks.horizontal * (room - len(left) - 1 - len(tail)) if tail else ""
         name = marks.text(left)
         self.border_title = Content.assemble(
@@ -158,13 +154,17 @@ class SidedBox(ChartBox):
             self.repaint()
 
     def titles(self, narrow: bool) -> tuple[str, str]:
-        """The side's own, with its number where there are several."""
+        """The side's own."""
         if self.side is None:
             return "", ""
-        left, right = self.side.narrow if narrow else self.side.wide
+        return self.side.narrow if narrow else self.side.wide
+
+    @property
+    def counter(self) -> str:
+        """The side's number where there are several."""
         sides = len(self._shown)
-        counted = not narrow and sides > (1 if not right else 2)
-        return left, f"{right}  {self._at + 1}/{sides}".strip() if counted else right
+        right = self.side.wide[1] if self.side is not None else ""
+        return f"{self._at + 1}/{sides}" if sides > (1 if not right else 2) else ""
 
     def strip_rows(self, width: int) -> list[Row]:
         """Rows of the strip form, without title."""

@@ -35,7 +35,7 @@ class Token:
     """One committed token as a pane shows it.
 
     Args:
-        text: visible characters (`ds4tui.visible.visible`), maybe none.
+        text: characters fit to be drawn (`ds4tui.visible.drawable`), maybe none.
         source: where the token came from.
         starts_cycle: the first token that its cycle commits.
         rejected: text of the drafts that the verify rejected before this token.

@@ -11,12 +11,13 @@ from textual.pilot import Pilot
 
 from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
-from ds4tui.controller import NO_CHOICES, Choices, Controller
+from ds4tui.controller import Controller
+from ds4tui.knobs_now import NO_CHOICES, Choices
 from ds4tui.link import ReplayLink
-from ds4tui.options import PromptEntry
 from ds4tui.run_record import RunRecord
 from engine.events import EngineReady, Event, FileInfo
 from engine.process import Command, Run
+from engine.prompt_set import PromptEntry
 from engine.settings import Prompt, Settings
 from tests.ds4tui import streams
 

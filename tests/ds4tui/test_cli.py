@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from ds4tui import __version__, ab_command, cli, options
+from ds4tui.config import load_config
+from ds4tui.output import Progress
+from ds4tui.recorded import read_recorded
 from engine.errors import Ds4Error
 from engine.paths import OP_CLASSES, Perturb
-from engine.settings import Knobs
+from engine.settings import Knobs, Recorded
 
 FILES = ("-m", "target.gguf", "--mtp", "drafter.gguf")
 
@@ -36,6 +39,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--temp", "nan"), 'is "nan"; expected a finite number'),
         (("--temp", "abc"), 'is "abc"; expected a number'),
         (("-n", "many"), 'is "many"; expected a whole number'),
+        (("-n", "1_0"), 'is "1_0"; expected a whole number'),
+        (("--near-tie", "1_0"), 'is "1_0"; expected a number'),
         (("-n", "0"), "-n is 0; expected 1 to 2147483647"),
         (("-n", "-3"), "-n is -3; expected 1 to 2147483647 tokens"),
         (("--commit", "fast"), "one of direct, prefix, reproject, replay, strict"),
@@ -122,6 +127,19 @@ def test_without_a_terminal_it_says_so(capsys: pytest.CaptureFixture[str]) -> No
     assert "ds4tui ab" in sentence
 
 
+def test_a_dumb_terminal_is_told_instead_of_drawn_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert "calls itself dumb" in refused(capsys, *FILES, "-p", "x")
+    progress = Progress()
+    progress.show("prefill 1/2", now=True)
+    progress.clear()
+    assert capsys.readouterr().err == ""
+
+
 def test_control_characters_of_arguments_do_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -154,9 +172,9 @@ def test_arms_come_in_the_order_of_the_command_line() -> None:
         "--arm", "commit=prefix,draft-max=2", "--arm", "mtp=other.gguf,confidence=0",
     )  # fmt: skip
     assert found.settings.dspark == (
-        Knobs("direct", 0.5),
-        Knobs("replay", 0.5),
-        Knobs("prefix", 0.5, 2),
+        Knobs("direct", 0.5, None, "drafter.gguf"),
+        Knobs("replay", 0.5, None, "drafter.gguf"),
+        Knobs("prefix", 0.5, 2, "drafter.gguf"),
         Knobs("direct", 0.0, None, "other.gguf"),
     )
     assert found.files.mtp == ("drafter.gguf", "other.gguf")
@@ -166,6 +184,13 @@ def test_arms_may_bring_the_only_drafter() -> None:
     words = ["-m", "t.gguf", "-p", "x", "--arm", "mtp=d.gguf"]
     found = ab_command.ab_options(cli._ab_parser().parse_args(words))
     assert found.files.mtp == ("d.gguf",)
+
+
+def test_only_drafters_that_an_arm_uses_are_loaded_and_the_first_arms_is_the_default() -> None:
+    assert parsed("--arm", "mtp=other.gguf").files.mtp == ("other.gguf",)
+    found = parsed("--arm", "mtp=other.gguf", "--arm", "commit=prefix")
+    assert found.files.mtp == ("other.gguf", "drafter.gguf")
+    assert [knobs.mtp for knobs in found.settings.dspark] == ["other.gguf", "drafter.gguf"]
 
 
 def test_diagnosis_options() -> None:
@@ -192,6 +217,21 @@ def test_prompts_of_a_set(tmp_path: Path) -> None:
     assert (second.id, second.category) == ("a", "c")
 
 
+def test_a_signature_at_the_start_of_a_text_file_is_none_of_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "signed"
+    path.write_text("What is TCP?\n", encoding="utf-8-sig")
+    prompt = options.prompt_of(cli._ab_parser().parse_args(["--prompt-file", str(path)]))
+    assert prompt is not None
+    assert prompt.text == "What is TCP?"
+    path.write_text('{"text": "What is TCP?"}\n', encoding="utf-8-sig")
+    (entry,) = options.read_prompts(cli._ab_parser().parse_args(["--prompts", str(path)]))
+    assert entry.prompt.text == "What is TCP?"
+    path.write_text('{"prompt": [7], "ids": [5, 6]}', encoding="utf-8-sig")
+    assert read_recorded(str(path)) == Recorded("signed", (5, 6), (7,))
+    path.write_text("fps = 12\n", encoding="utf-8-sig")
+    assert load_config(str(path)).fps == 12
+
+
 def test_a_set_that_comes_with_the_program_has_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,10 +250,21 @@ def test_run_takes_several_arms_and_their_drafters() -> None:
     words = ["-m", "t.gguf", "--mtp", "d.gguf", "--arm", "commit=prefix", "--arm", "mtp=e.gguf"]
     found = options.run_options(cli._run_parser().parse_args(words))
     assert [(knobs.commit, knobs.mtp) for knobs in found.settings.dspark] == [
-        ("prefix", None),
+        ("prefix", "d.gguf"),
         ("direct", "e.gguf"),
     ]
     assert found.files.mtp == ("d.gguf", "e.gguf")
+
+
+def test_recorded_ids_are_of_one_prompt(tmp_path: Path) -> None:
+    recorded, path = tmp_path / "ids.json", tmp_path / "set.txt"
+    recorded.write_text("[5, 6]")
+    words = ["--prompts", str(path), "--against", str(recorded)]
+    path.write_text("one\n")
+    assert len(ab_command.ab_options(cli._ab_parser().parse_args(words)).prompts) == 1
+    path.write_text("one\ntwo\n")
+    with pytest.raises(Ds4Error, match=r"holds the ids of one prompt, and --prompts has 2"):
+        ab_command.ab_options(cli._ab_parser().parse_args(words))
 
 
 def test_a_damaged_set_names_its_file_and_line(tmp_path: Path) -> None:
@@ -238,8 +289,6 @@ def test_a_prompt_file_may_hold_any_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["{}", "[1, true]", '{"ids": "x"}', "3", "[1.5]", '{"arms": []}'])
 def test_a_file_without_ids_is_refused(tmp_path: Path, data: str) -> None:
-    from ds4tui.recorded import read_recorded
-
     path = tmp_path / "ids.json"
     path.write_text(data)
     with pytest.raises(Ds4Error, match="holds no token ids"):
@@ -252,7 +301,7 @@ def test_a_file_without_ids_is_refused(tmp_path: Path, data: str) -> None:
 def test_help_and_version_answer_without_heavy_imports() -> None:
     program = (
         "import sys\nfrom ds4tui.cli import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "assert main(sys.argv[1:]) == 0\n"
         "heavy = {'torch', 'numba', 'textual', 'rich', 'numpy', 'gguf'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from ds4tui.controller import NO_CHOICES, Controller
+from ds4tui.controller import Controller
+from ds4tui.knobs_now import NO_CHOICES
 from ds4tui.marks import UNICODE
 from ds4tui.paint.bars import prompt_row
 from ds4tui.run_state import RunState
 from ds4tui.spans import text_of
 from ds4tui.status import footer_entries, prompt_text, shown_settings, state_text
+from ds4tui.sweep_sheet import SweepSheet
 from engine.errors import Ds4Error
 from engine.events import (
     ArmFinished,
@@ -21,12 +23,17 @@ from engine.events import (
     PromptRendered,
     RunFailed,
     RunFinished,
+    RunStarted,
     SettingsChanged,
+    SuiteStarted,
 )
 from engine.process import Cancel, Pause, Render, Resume, Run, Stop, Turn
-from engine.settings import Prompt, Settings
+from engine.settings import Knobs, Prompt, Settings
 from tests.ds4tui import streams
 from tests.ds4tui.harness import READY, Clock, FakeLink, make_controller
+from tests.engine.races import engine
+from tests.engine.races import run as race
+from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, path_script
 
 
 def started(*runs: list[Event], **options: object) -> tuple[Controller, FakeLink]:
@@ -193,6 +200,53 @@ def test_knobs_act_on_a_running_run_and_wait_for_the_engine() -> None:
     link.waiting += [SettingsChanged("run-1", 1, 0, 20, (("commit", "prefix"),))]
     controller.drain()
     assert shown_settings(controller, "").policy == ("prefix", None)
+
+
+def test_knobs_are_of_the_arm_that_is_shown() -> None:
+    script = path_script(list(range(2, 31)) * 5, 13)
+    drafters = [ScriptedDrafter(continuation(script, n), lambda _: [1.0] * 9, n) for n in (5, 9)]
+    wanted = (
+        Knobs("direct", mtp="drafter.gguf"),
+        Knobs("prefix", 0.3, 3, "drafter.gguf"),
+        Knobs("prefix", None, None, "drafter1.gguf"),
+    )
+    made = engine(ScriptedModel(script), *drafters)
+    made._parts = replace(made._parts, gates={"drafter.gguf": 0.0, "drafter1.gguf": 0.5})
+    events = race(made, *wanted, max_tokens=60).events
+    link = FakeLink((made.ready(),), events[: len(events) // 2])
+    controller = make_controller(link=link, settings=Settings(dspark=wanted))
+    controller.start()
+    controller.drain()
+    controller.drain()
+    record = controller.record
+    assert record is not None
+    seen = []
+    for arm in (1, 2, 3):
+        record.choose(arm)
+        shown = shown_settings(controller, "")
+        seen.append((shown.policy, shown.confidence, shown.block))
+    assert seen == [
+        (("direct", None), (0.0, None), (5, None)),
+        (("prefix", None), (0.3, None), (3, None)),
+        (("prefix", None), (0.5, None), (9, None)),
+    ]
+    controller.turn("block", -1)
+    assert [knobs.draft_max for knobs in controller.settings.dspark] == [None, 3, 8]
+    last = link.commands[-1]
+    assert isinstance(last, Turn)
+    assert (last.arm, last.knobs.draft_max) == (3, 8)
+    # A sweep's runs have other arms, and may have as many of them.
+    request = SweepSheet(controller).request(controller.prompts[:1], 1, "")
+    assert [knobs.mtp for knobs in request.settings.dspark] == ["drafter1.gguf"]
+    link.waiting += events[len(events) // 2 :]
+    controller.drain()
+    controller.run_suite(request)
+    swept = (
+        replace(e, suite_id="s", run_id="r") if isinstance(e, RunStarted) else e for e in events
+    )
+    link.waiting += [SuiteStarted("", -1, 0, "s", "sweep", ("0",)), *swept]
+    controller.drain()
+    assert controller.wanted == controller.settings.dspark[2]
 
 
 @pytest.mark.parametrize(("knob", "step"), [("confidence", 1), ("block", 1), ("block", -1)])

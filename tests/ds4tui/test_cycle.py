@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ds4tui import cycle_data as data
+from ds4tui.knobs_now import gate_at, policy_at
 from ds4tui.marks import ASCII, UNICODE, Marks
 from ds4tui.paint import cycle as paint
 from ds4tui.paint import cycle_beside as beside
@@ -95,9 +96,11 @@ def test_policy_and_gate_are_those_of_the_cycle(record: RunRecord) -> None:
     arm, cycle = parting_cycle(record)
     turned = (("commit", "replay"), ("confidence", "0.5"))
     arm.changes.append(SettingsChanged("run-1", 1, 0, cycle.cycle, turned))
-    assert data.policy_at(arm, cycle.cycle - 1) == "direct"
-    assert data.policy_at(arm, cycle.cycle) == "replay"
-    assert (data.gate_at(arm, cycle.cycle - 1), data.gate_at(arm, cycle.cycle)) == (0.9, 0.5)
+    assert policy_at(arm, cycle.cycle - 1) == "direct"
+    assert policy_at(arm, cycle.cycle) == "replay"
+    assert (gate_at(arm, cycle.cycle - 1), gate_at(arm, cycle.cycle)) == (0.9, 0.5)
+    arm.changes[:] = [SettingsChanged("run-1", 1, 0, cycle.cycle, (("confidence", "none"),))]
+    assert gate_at(arm, cycle.cycle) == 0.9  # the drafter's own
 
 
 def test_context_time_and_state(record: RunRecord) -> None:
@@ -128,7 +131,7 @@ def test_painted_rows_fit(record: RunRecord, size: tuple[int, int], marks: Marks
     ]
     assert all(width_of(row) <= max(22, width) for row in painted)
     assert not any("\x1b" in text_of(row) for row in painted)
-    assert len(paint.list_rows(record, arm, cycle.cycle, 30, 20, marks)) == 20
+    assert len(paint.list_rows(record, arm, cycle.cycle, 20, marks)) == 20
 
 
 async def test_cycles_and_rows_follow_the_cursor_and_move_it() -> None:

@@ -16,7 +16,8 @@ from ds4tui.economics_figures import economics_of
 from ds4tui.economics_report import json_text, report_text
 from ds4tui.marks import UNICODE
 from ds4tui.paint import calibration as calibration_rows
-from ds4tui.paint.economics import apportioned, outcome, pays_rows
+from ds4tui.paint.economics import outcome, pays_rows
+from ds4tui.paint.numbers import apportioned
 from ds4tui.pooled_runs import alike
 from ds4tui.run_state import RunState
 from ds4tui.screens.economics import REPEAT, EconomicsScreen

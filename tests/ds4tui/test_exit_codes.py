@@ -26,7 +26,7 @@ def run(*words: str, **where: object) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("words", [("config", "show"), ("inspect", "--json", "-")])
+@pytest.mark.parametrize("words", [("--help",), ("config", "show"), ("inspect", "--json", "-")])
 def test_standard_output_on_a_full_disk(tmp_path: Path, words: tuple[str, ...]) -> None:
     from tests.engine.random_pair import SMALL, write_target
 
@@ -155,6 +155,8 @@ INTERRUPTED = {
 def test_a_key_that_interrupts_is_told_from_all_of_them(when: str) -> None:
     program = f"""
         import ctypes, os, signal, sys, time, types
+        # As at a terminal; tests that run in a shell's background are born deaf to it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         def press():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(60)

@@ -76,7 +76,7 @@ def _draws(app: Ds4App, report: MatrixReport) -> bool:
 def shown(screen: MatrixScreen) -> str:
     """Everything on the screen, as text."""
     bars = [screen.query_one(kind).rows() for kind in (RunBar, PromptBar, VerdictBar)]
-    boxes = [screen.cells_box.rows(), screen.prompts_box.rows()]
+    boxes = [box.rows() for box in screen.boxes]
     return "\n".join(text_of(row) for rows in (*bars, *boxes) for row in rows)
 
 
@@ -382,11 +382,11 @@ async def test_small_terminals_show_one_table_at_a_time(size: tuple[int, int]) -
     app = app_of(link)
     async with app.run_test(size=size) as pilot:
         screen = await opened(pilot, link, whole())
-        assert screen.cells_box.display
+        assert screen.query_one("#matrix-cells").display
         assert not screen.prompts_box.display
         await pilot.press("tab")
         await settle(pilot)
-        assert not screen.cells_box.display
+        assert not screen.query_one("#matrix-cells").display
         assert screen.prompts_box.display
         await pilot.press("f")
         await settle(pilot)

@@ -14,6 +14,7 @@ from ds4tui.matrix_names import column_of, short_row
 from ds4tui.matrix_report import MatrixReport
 from ds4tui.matrix_verdict import suite_verdict
 from ds4tui.matrix_view import MatrixView, planned, view_of
+from ds4tui.matrix_words import settings_words
 from ds4tui.paint.matrix import category_rows, grid_rows, prompt_rows
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, text_of
@@ -29,6 +30,7 @@ from engine.events import (
     TokensCommitted,
 )
 from tests.ds4tui import suite_streams
+from tests.ds4tui.harness import replayed
 
 
 @cache
@@ -305,6 +307,19 @@ def test_other_thresholds_start_anew() -> None:
     assert not record.report.has("invariant prefix", 0)
     assert record.place_of("invariant prefix", 0) is None
     assert view_of(record).rows == ("direct",)
+
+
+def test_only_settings_that_all_cells_share_stand_over_them() -> None:
+    controller, _ = replayed(())
+    alike = view_of(gathered(whole()))
+    assert settings_words(alike, controller).words == "conf ≥ 0.90 · max 200"
+    mixed = [
+        replace(e, arms=(*e.arms[:2], replace(e.arms[2], confidence=0.5), *e.arms[3:]))
+        if isinstance(e, RunStarted)
+        else e
+        for e in whole()
+    ]
+    assert settings_words(view_of(gathered(mixed)), controller).words == "max 200"
 
 
 def test_a_stopped_run_fills_no_cell() -> None:

@@ -43,5 +43,5 @@ def test_one_proposal_is_enough_to_take_it_away() -> None:
     )
     knobs = Knobs("direct", confidence=0.5)
     found = run(engine(ScriptedModel(SCRIPT), drafter), knobs, max_tokens=150)
-    assert found.arms[1].proposed
+    assert found.arms[1].counts.proposed
     assert verdict_line(record_of(found.events), RunState.DONE).head == "= IDENTICAL"

@@ -8,11 +8,12 @@ import pytest
 
 from ds4tui.figures import depths, ledger
 from ds4tui.marks import ASCII, UNICODE, Marks
-from ds4tui.paint import bars, depth, numbers, panes, rates, token_card
+from ds4tui.paint import bars, depth, numbers, pair, panes, rates, token_card
 from ds4tui.paint import ledger as ledger_rows
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, crop, fit, spread, text_of, width_of
-from engine.events import RunFailed, RunStarted
+from engine.events import RunFailed, RunStarted, TimeSplit
+from engine.stats import ArmTally
 from tests.ds4tui import streams
 from tests.ds4tui.harness import record_of
 
@@ -64,7 +65,7 @@ def test_no_figure_of_a_box_is_cut(width: int) -> None:
         for word in row.replace(",", " ").replace("252/297", "252 297").split():
             if any(char.isdigit() for char in word) and not row.endswith("…"):
                 assert word in figures | {"1", "1:", "399", "d1", ".848", "1.71"}
-    slow = replace(LEDGER, terms=dict.fromkeys(LEDGER.terms, -12345.0))
+    slow = replace(LEDGER, terms=dict.fromkeys(LEDGER.terms, -12345.0), saved_ms=-49380.0)
     for row in texts(ledger_rows.box(slow, width, UNICODE))[-2:]:
         assert row.count("-12345") == 2 or row.endswith("…")
 
@@ -92,6 +93,16 @@ def test_ledger_shows_terms_that_sum_as_printed() -> None:
     assert rows[-3] == " saved +204 ms of 993 ms"
     terms = " ".join(rows[-2:]).replace(",", "").split()
     assert sum(int(value) for value in terms[1::2]) == 204
+
+
+def test_box_and_strip_of_a_ledger_say_the_same_saving() -> None:
+    terms = dict(zip(LEDGER.terms, (4.4, -1.4, -1.4, -1.4), strict=True))
+    close = replace(LEDGER, terms=terms, saved_ms=0.2)
+    rows = texts(ledger_rows.box(close, 31, UNICODE))
+    assert rows[-3].startswith(" saved 0 ms")
+    printed = " ".join(rows[-2:]).replace(",", "").split()
+    assert sum(int(value) for value in printed[1::2]) == 0
+    assert texts(ledger_rows.strip(close, 31, UNICODE))[-1].endswith("saved 0")
 
 
 def test_the_strip_cuts_no_figure() -> None:
@@ -155,7 +166,7 @@ def test_numbers() -> None:
 
 
 def test_screens_row_keeps_the_state() -> None:
-    row = bars.screens_row([("1", "Play"), ("2", "Cycle")], "1", "DONE 1.9 s", 24, UNICODE)
+    row = bars.screens_row([("1", "Play"), ("2", "Cycle")], "1", "DONE 1.9 s", 24)
     assert width_of(row) == 24
     assert text_of(row).endswith("DONE 1.9 s ")
 
@@ -252,6 +263,23 @@ def test_token_card_of_the_arm_that_is_shown() -> None:
     assert "DSpark strict" in rows[0]
     assert "no token yet" in rows[1]
     assert not any("respond" in row and ">" in row.partition("respond")[0][-4:] for row in rows)
+
+
+def test_token_card_of_recorded_ids() -> None:
+    record = record_of(streams.diverged_run())
+    info = replace(record.arms[1].info, kind="recorded", commit=None, name="recorded ids.json")
+    record.arms[1].info = info
+    assert "recorded ids.json" in texts(token_card.rows(record, 163, 74))[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "change"), [(1, 2, "+1.00"), (2, 1.5, "-.50"), (1, 11.05, "+10.1")]
+)
+def test_the_difference_of_two_arms_times(left: float, right: float, change: str) -> None:
+    tallies = [ArmTally(ids=[1, 2], time=TimeSplit(decode=round(ms * 1e6))) for ms in (left, right)]
+    rows = texts(pair.ledger_rows(tallies[0], tallies[1], ("direct", "replay"), 40, 9))
+    assert rows[1].split()[0] == "total"
+    assert rows[1].split()[3] == change
 
 
 def test_spans() -> None:

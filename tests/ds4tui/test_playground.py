@@ -382,6 +382,21 @@ async def test_a_plain_run_says_why_nothing_is_compared() -> None:
         assert not session.app._notifications
 
 
+async def test_the_mean_depth_stays_in_the_title_however_many_sides_a_box_has() -> None:
+    other = [
+        replace(event, prompt_ids=(9,)) if isinstance(event, RunStarted) else event
+        for event in streams.diverged_run()
+    ]
+    session = Session(streams.diverged_run(), streams.renamed(other, "run-9"))
+    async with session.app.run_test(size=LARGE) as pilot:
+        await finished(pilot, session)
+        await pilot.press("r")
+        await finished(pilot, session)
+        depth = session.app.playground.query_one("#depth", SidedBox)
+        assert depth.counter == "1/4"
+        assert str(depth.border_title).endswith("mean 2.71")
+
+
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 async def test_without_a_focused_box_f_turns_the_first_one_that_has_another_side(
     size: Size,

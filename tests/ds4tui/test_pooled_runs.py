@@ -15,8 +15,9 @@ from ds4tui.run_state import RunState
 from ds4tui.screens.economics import EconomicsScreen
 from ds4tui.widgets.bars import KeyFooter
 from ds4tui.widgets.box import Box
-from engine.events import Event, RunStarted
+from engine.events import CostMeasured, Event, RunStarted
 from tests.ds4tui import streams
+from tests.ds4tui.costs import measurement
 from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, record_of, settle
 from tests.ds4tui.streams import Script
 
@@ -61,8 +62,8 @@ def test_tallies_are_joined_as_one_long_run() -> None:
     assert len(whole.ids) - 1 == sum(len(part.ids) - 1 for part in parts)
     assert len(whole.token_ns) == len(whole.ids)
     assert whole.decode_ns == sum(part.decode_ns for part in parts)
-    assert whole.accepted == sum(part.accepted for part in parts)
-    assert whole.mean_depth == pytest.approx(len(whole.ids[1:]) / len(whole.cycles))
+    assert whole.counts.accepted == sum(part.counts.accepted for part in parts)
+    assert whole.counts.mean_depth == pytest.approx(len(whole.ids[1:]) / len(whole.cycles))
 
 
 def test_the_figures_of_all_prompts_are_those_of_all_their_cycles() -> None:
@@ -76,7 +77,7 @@ def test_the_figures_of_all_prompts_are_those_of_all_their_cycles() -> None:
     assert both.ledger is not None
     assert both.ledger.cycles == len(ONE.arms[1].cycles) + len(TWO.arms[1].cycles)
     accepted = sum(value.accepted for value in both.ledger.positions)
-    assert accepted == ONE.arms[1].tally.accepted + TWO.arms[1].tally.accepted
+    assert accepted == ONE.arms[1].tally.counts.accepted + TWO.arms[1].tally.counts.accepted
     assert both.speedup is not None
     assert both.speedup.resolved
     assert both.parted == 0
@@ -84,6 +85,22 @@ def test_the_figures_of_all_prompts_are_those_of_all_their_cycles() -> None:
     assert one.calibration is not None
     assert two.calibration is not None
     assert both.calibration.n == one.calibration.n + two.calibration.n
+
+
+def test_costs_that_were_measured_with_another_drafter_are_not_taken() -> None:
+    events = [
+        replace(event, arms=(event.arms[0], replace(event.arms[1], drafter="a.gguf")))
+        if isinstance(event, RunStarted)
+        else event
+        for event in of_prompt(1)
+    ]
+    works = alike(record_of(events), [])
+    told = [cost for cost in measurement("split", "direct") if isinstance(cost, CostMeasured)]
+    for drafter, source in (("a.gguf", "measured"), ("", "measured"), ("b.gguf", "run")):
+        costs = [replace(cost, drafter=drafter) for cost in told]
+        table = economics_of(works, costs).table
+        assert table is not None
+        assert table.source == source
 
 
 def test_different_ids_in_one_prompt_are_different_work_of_all() -> None:

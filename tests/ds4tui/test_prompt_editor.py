@@ -122,7 +122,9 @@ async def test_a_follow_up_is_a_further_turn_and_r_still_runs_the_first() -> Non
         assert not app.can("follow_up")
         await settle(pilot, lambda: app.controller.state is RunState.DONE)
         first = app.controller.prompt
-        await pilot.press("I", *"why", "enter")
+        await pilot.press("I", *"why", "tab")
+        assert isinstance(app.screen.focused, Toggle), "the system prompt is the first turn's"
+        await pilot.press("enter")
         await settle(pilot)
         asked = link.commands[-1]
         assert isinstance(asked, Run)

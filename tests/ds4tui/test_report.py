@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from ds4tui import ab_command, ab_text, cli, report, report_markdown
+from ds4tui.markdown_text import escaped
 from engine import decode
 from engine.settings import Knobs
 from engine.stats import ids_sha256
@@ -89,18 +90,18 @@ def test_both_acceptance_rates_are_named() -> None:
     )
     found = run(engine(ScriptedModel(SCRIPT), drafter), Knobs("prefix", confidence=0.5))
     text, arm = shown(found), found.arms[1]
-    assert arm.accept_rate != arm.accept_of_drafted
+    assert arm.counts.accept_rate != arm.counts.accept_of_drafted
     assert "acc/proposed" in text
     assert "acc/drafted" in text
-    assert f" {arm.accepted}/{arm.proposed} {arm.accept_rate:.3f}" in text
-    assert f" {arm.accept_of_drafted:.3f}" in text
+    assert f" {arm.counts.accepted}/{arm.counts.proposed} {arm.counts.accept_rate:.3f}" in text
+    assert f" {arm.counts.accept_of_drafted:.3f}" in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_cell_of_the_tables_is_broken(width: int) -> None:
     found = scripted(Knobs("direct", confidence=0.5), Knobs("direct"), accept=3, max_tokens=390)
     text, arm = shown(found, width=width), found.arms[1]
-    assert f" {arm.accepted}/{arm.proposed} {arm.accept_rate:.3f} " in text
+    assert f" {arm.counts.accepted}/{arm.counts.proposed} {arm.counts.accept_rate:.3f} " in text
     heads = [line for line in text.splitlines() if line.startswith("arm ")]
     assert len(heads) == (3 if width == 80 else 2)
     assert all(" ".join(name.split()) in " ".join(heads) for name in ab_text.WORK)
@@ -163,7 +164,7 @@ def test_untrusted_text_is_literal() -> None:
     ],
 )
 def test_only_what_would_be_markup_is_escaped(text: str, written: str | None) -> None:
-    assert ab_text.escaped(text) == (text if written is None else written)
+    assert escaped(text) == (text if written is None else written)
 
 
 def test_a_shared_prefix_that_is_cut_says_so() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from ds4tui.screens.runs import RunsScreen
 from ds4tui.spans import text_of, width_of
 from ds4tui.status import shown_settings
 from ds4tui.trace_store import KEPT, TraceStore, runs_of
-from ds4tui.widgets.bars import VerdictBar
+from ds4tui.widgets.bars import RunBar, VerdictBar
 from engine.events import Event
 from engine.trace import TraceWriter, read_trace
 from tests.ds4tui import streams
@@ -250,6 +252,28 @@ def session(folder: Path, *runs: list[Event]) -> Ds4App:
     controller = make_controller(*runs, prompt=streams.PROMPT if runs else None)
     store = TraceStore(folder, lambda: NOON)
     return Ds4App(controller, UiConfig(fps=1), "embedded", store=store)
+
+
+async def test_how_far_a_trace_is_read_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    def slow(path: str, progress: Callable[[int, int], object]) -> list[Event]:
+        progress(42, 100)
+        goes_on.wait(60)
+        return streams.identical_run()
+
+    monkeypatch.setattr("ds4tui.screens.runs.read_trace", slow)
+    app = make_app(make_controller(prompt=None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("7", "o")
+        await settle(pilot, lambda: bool(app.screen.query(Input)))
+        await pilot.press(*"x", "enter")
+        await settle(pilot, lambda: app.instrument.query_one(RunBar).state == "READ 42%")
+        goes_on.set()
+        await settle(pilot, lambda: app.instrument.query_one(RunBar).state == "READY")
+        assert runs_screen(app).chosen is not None
 
 
 async def test_finished_runs_are_stored_and_come_back(tmp_path: Path) -> None:

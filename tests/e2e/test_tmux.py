@@ -98,6 +98,22 @@ def test_help_palette_and_slow_motion(terminal: Terminal, trace: str) -> None:
     terminal.wait_for("status=0")
 
 
+def test_suspended_and_taken_back(terminal: Terminal, trace: str) -> None:
+    terminal.run("replay", trace)
+    terminal.wait_for("DONE 1.9 s")
+    terminal.press("C-z")
+    rows = terminal.wait(lambda rows: "[1 Play]" not in "".join(rows), "the shell")
+    assert rows[0] == "before"
+    terminal.wait_for("status=")
+    terminal.type("fg")
+    terminal.press("Enter")
+    terminal.wait_for("DONE 1.9 s")
+    terminal.press("2")
+    terminal.wait_for("[2 Cycle]")
+    terminal.press("q")
+    terminal.wait(lambda rows: "[2 Cycle]" not in "".join(rows), "the shell again")
+
+
 def test_the_engine_in_its_own_process(terminal: Terminal, tmp_path: Path) -> None:
     target, drafter = write_pair(tmp_path, SMALL, types="F32")
     pair = ("-m", str(target), "--mtp", str(drafter), "--dspark-confidence", "0")

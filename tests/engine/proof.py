@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.ab import Race
-from engine.ab import Rules as RaceRules
+from engine.ab import Race, RaceRules
 from engine.arms import ArmPlan
 from engine.decode import Control
 from engine.events import (

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.arms import arm_names
 from engine.decode import Control
 from engine.errors import Ds4Error
 from engine.events import (
@@ -247,6 +248,22 @@ def test_recorded_ids_are_compared_with_plain() -> None:
     assert found.events[-1].identical is False
 
 
+def test_recorded_ids_after_the_end_of_the_run_are_told() -> None:
+    longer = Recorded("longer.json", tuple(IDS[:70]))
+    found = run(engine(ScriptedModel(SCRIPT)), request={"against": (longer,)})
+    assert len(found.arms[1].ids) == 60
+    text = "recorded longer.json has 70 ids; those after the first 60 are not compared."
+    assert [notice.text for notice in found.of(Notice, 1)] == [text]
+    # An end token that the other engine went over.
+    past = Recorded("past.json", tuple(IDS[:20]))
+    ended = run(engine(ScriptedModel(SCRIPT), eos_id=IDS[9]), request={"against": (past,)})
+    assert len(ended.arms[1].ids) == 10
+    assert "after the first 10 are not" in ended.of(Notice, 1)[0].text
+    exact = Recorded("exact.json", tuple(IDS[:60]))
+    whole = run(engine(ScriptedModel(SCRIPT)), request={"against": (exact,)})
+    assert not whole.of(Notice, 1)
+
+
 def test_recorded_ids_of_another_prompt_are_refused() -> None:
     wrong = Recorded("ids.json", (1, 2), prompt_ids=(0, 3, 99))
     with pytest.raises(Ds4Error, match=r"ids\.json was recorded for other prompt ids.* is at 2"):
@@ -366,10 +383,31 @@ def test_arms_with_their_own_drafters() -> None:
     wrong, right = drafter((0,)), drafter((5,))
     made = engine(ScriptedModel(SCRIPT), wrong, right)
     found = run(made, Knobs("replay"), Knobs("replay", mtp="drafter1.gguf"), max_tokens=61)
-    assert [arm.mean_depth for arm in found.arms[1:]] == [1, 6]
+    assert [arm.counts.mean_depth for arm in found.arms[1:]] == [1, 6]
     assert found.names()[1:] == ["replay mtp drafter.gguf", "replay mtp drafter1.gguf"]
     with pytest.raises(Ds4Error, match='without drafter "other'):
         run(made, Knobs("replay", mtp="other.gguf"))
+
+
+def test_every_arm_is_counted_by_the_block_of_its_own_drafter() -> None:
+    blocks = (5, 2, 9)
+    exact = [ScriptedDrafter(continuation(SCRIPT, n), lambda _: [1.0] * 9, n) for n in blocks]
+    made = engine(ScriptedModel(SCRIPT), *exact)
+    names = ("drafter.gguf", "drafter1.gguf", "drafter2.gguf")
+    found = run(made, *(Knobs("prefix", mtp=name) for name in names), max_tokens=91)
+    for block, arm in zip(blocks, found.arms[1:], strict=True):
+        counts = arm.counts
+        assert list(counts.depth_hist()) == list(range(1, block + 2))
+        assert len(counts.accept_by_position()) == block
+        assert sum(map(sum, counts.proposed_by_accepted())) == counts.cycles == 90 // (block + 1)
+        assert counts.accept_rate == 1.0
+
+
+def test_drafters_are_named_by_their_files_unless_two_have_one_name() -> None:
+    apart = [Knobs(mtp="/some/where/a.gguf"), Knobs(mtp="b.gguf")]
+    assert arm_names(apart) == ["direct mtp a.gguf", "direct mtp b.gguf"]
+    alike = [Knobs(mtp="old/a.gguf"), Knobs(mtp="new/a.gguf")]
+    assert arm_names(alike) == ["direct mtp old/a.gguf", "direct mtp new/a.gguf"]
 
 
 def test_time_stamps_never_go_back() -> None:

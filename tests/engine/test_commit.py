@@ -89,7 +89,7 @@ def test_replay_ends_where_a_redecoded_row_disagrees() -> None:
     assert (cycle.accepted, cycle.recheck_cut, cycle.bonus) == (2, 1, IDS[3])
     assert cycle.replay_ids == tuple(IDS[1:4])
     assert found.arms[1].ids == found.arms[0].ids
-    assert found.arms[1].recheck_cut == 1
+    assert found.arms[1].counts.recheck_cut == 1
     (parted,) = found.of(Diverged)
     assert (parted.arm, parted.index, parted.right) == (2, 3, IDS[3] + 1)
     assert parted.cause == "verify_row"
@@ -127,7 +127,7 @@ def test_invariant_numerics_are_identical_in_every_policy(
     )
     for arm in found.arms[1:]:
         assert arm.ids == found.arms[0].ids
-        assert sum(d * n for d, n in arm.depth_hist().items()) == max(0, len(arm.ids) - 1)
+        assert sum(d * n for d, n in arm.counts.depth_hist().items()) == max(0, len(arm.ids) - 1)
     for drift in found.of(StateDrift):
         assert all(difference is None for _, _, difference in drift.tensors)
     assert found.events[-1].identical is True

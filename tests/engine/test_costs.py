@@ -22,7 +22,7 @@ from engine.process import Measure, Quit, Stop
 from engine.serve import Host
 from engine.session import load_engine
 from engine.settings import EngineFiles
-from tests.engine.random_pair import SMALL, DrafterShape, write_pair
+from tests.engine.random_pair import SMALL, DrafterShape, write_drafter, write_pair
 
 COPIED = 1 << 16
 
@@ -87,6 +87,17 @@ def test_the_engines_process_stops_measuring_and_says_that_it_is_over(files: Eng
     costs = [event for event in seen if isinstance(event, CostMeasured)]
     assert {cost.n for cost in costs} == {1}
     assert isinstance(seen[-1], MeasuringFinished)
+
+
+def test_the_drafter_asked_for_is_measured(files: EngineFiles, tmp_path: Path) -> None:
+    longer = str(write_drafter(tmp_path / "longer.gguf", SMALL, DrafterShape(block_size=7)))
+    engine = load_engine(EngineFiles(files.model, (*files.mtp, longer)))
+    for asked, path, block in ((None, files.mtp[0], 5), (longer, longer, 7)):
+        request = CostRequest(positions=(9,), repeat=1, mtp=asked)
+        found: list[CostMeasured] = list(engine.costs(request))
+        assert {cost.drafter for cost in found} == {path}
+        assert max(cost.rows for cost in found if cost.kind == "verify") == block + 1
+        assert {cost.rows for cost in found if cost.kind == "draft"} == {0, block}
 
 
 def test_without_a_drafter_the_target_is_measured(files: EngineFiles) -> None:

@@ -41,17 +41,17 @@ def outcome(drafter: ScriptedDrafter, *commits: str | Knobs, **settings: object)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_perfect_drafter_has_rate_1_and_depth_6(policy: str) -> None:
     arm = outcome(perfect(), policy, max_tokens=1 + 6 * 10).arms[1]
-    assert arm.accept_rate == 1.0
-    assert arm.mean_depth == 6
-    assert arm.depth_hist() == {1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 10}
+    assert arm.counts.accept_rate == 1.0
+    assert arm.counts.mean_depth == 6
+    assert arm.counts.depth_hist() == {1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 10}
 
 
 def test_a_drafter_that_is_always_wrong_has_depth_1() -> None:
     drafter = ScriptedDrafter(spoiled(continuation(SCRIPT), lambda tokens: 0))
     arm = outcome(drafter, max_tokens=20).arms[1]
-    assert arm.accept_rate == 0.0
-    assert arm.mean_depth == 1
-    assert arm.shallow() == (1, 18), "the last token has no room for a draft"
+    assert arm.counts.accept_rate == 0.0
+    assert arm.counts.mean_depth == 1
+    assert arm.counts.shallow() == (1, 18), "the last token has no room for a draft"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -98,7 +98,7 @@ def test_each_token_as_eos_in_turn_ends_both_arms(policy: str, end: int) -> None
         assert arm.ids == IDS[: end + 1]
     assert [e.reason for e in found.of(ArmFinished)] == ["eos", "eos"]
     assert sum(c.depth for c in found.of(CycleFinished)) == end
-    assert found.arms[1].accept_rate in (None, 1.0), "nothing is proposed after an EOS"
+    assert found.arms[1].counts.accept_rate in (None, 1.0), "nothing is proposed after an EOS"
     inside = [c for c in found.of(CycleFinished) if c.bonus == -1]
     for cycle in inside:
         assert cycle.depth == cycle.accepted

@@ -153,7 +153,7 @@ def test_the_files_own_drafter_runs(bench: Bench) -> None:
     events = list(bench.real.run(request))
     arms = tally(events)
     assert arms[4].ids == arms[5].ids == arms[0].ids
-    assert all(arm.proposed > 0 for arm in arms[1:5])
+    assert all(arm.counts.proposed > 0 for arm in arms[1:5])
     cycle = of(events, CycleFinished)[0]
     assert len(cycle.confidences) == 5
     assert all(0 <= value <= 1 for value in cycle.confidences)
@@ -164,8 +164,8 @@ def test_the_files_own_drafter_runs(bench: Bench) -> None:
 def test_a_perfect_drafter_of_an_exact_engine(bench: Bench) -> None:
     events, arms = bench.run("prefix", numerics="invariant", max_tokens=121)
     assert_exact(events, arms)
-    assert arms[1].accept_rate == 1.0
-    assert arms[1].mean_depth == 6
+    assert arms[1].counts.accept_rate == 1.0
+    assert arms[1].counts.mean_depth == 6
 
 
 def mixed(seed: int) -> Callable[[int], int]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -156,6 +162,44 @@ def test_a_killed_child_is_told_once_with_its_last_words(
     one.process.send(Run(request()))
     one.process.start()
     one.wait(Notice)
+
+
+def test_a_death_is_told_where_its_last_words_were_cleared_away(
+    watch: Callable[[Serve], Watched],
+) -> None:
+    one = watch(fake_engine.killed)
+    one.wait(Notice)
+    assert one.process._link is not None
+    os.unlink(one.process._link.stderr_path)
+    one.process.send(Pause())
+    failed = one.wait(RunFailed)
+    assert (failed.title, failed.detail) == ("Engine process ended", "")
+
+
+def test_a_child_that_cannot_be_started_is_told_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    process = EngineProcess(FILES, serve=fake_engine.scripted)
+    process.start()
+    assert not process.is_alive
+    (failed,) = process.poll()
+    assert isinstance(failed, RunFailed)
+    assert "could not be started: No such file or directory" in failed.message
+    assert process.poll() == []
+    # Without room for the process itself nothing is left behind.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as full:
+        error = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        full.setattr(SpawnProcess, "start", Mock(side_effect=error))
+        process.start()
+    (failed,) = process.poll()
+    assert isinstance(failed, RunFailed)
+    assert "Resource temporarily unavailable" in failed.message
+    assert list(tmp_path.iterdir()) == []
+    process.start()
+    assert isinstance(process.poll(PATIENCE_S)[0], EngineReady)
+    process.close()
 
 
 def test_a_crashed_child_shows_its_traceback(watch: Callable[[Serve], Watched]) -> None:

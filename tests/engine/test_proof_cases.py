@@ -116,7 +116,7 @@ def test_strict_says_that_nothing_is_drafted_and_is_identical(
     (notice,) = [e for e in events if isinstance(e, Notice)]
     assert "Policy strict drafts nothing" in notice.text
     plain, strict = tally(events)
-    assert (strict.ids, strict.drafted, strict.proposed) == (plain.ids, 0, 0)
+    assert (strict.ids, strict.counts.drafted, strict.counts.proposed) == (plain.ids, 0, 0)
     assert events[-1].identical is True
 
 

@@ -11,9 +11,10 @@ import pytest
 import ds4tui
 from engine.config import ModelConfig
 from engine.gguf import open_gguf
-from engine.model import MAX_ROWS, Model
+from engine.model import Model
 from engine.paths import Plan
 from engine.self_test import MOST_BEFORE, TOKENS, first_position, rows_differ
+from engine.state import MAX_ROWS
 from engine.weights import load_target
 
 EMBEDDED = Path(ds4tui.__file__).parent / "models" / "tiny-v4.gguf"

@@ -29,10 +29,10 @@ from engine.settings import (
     Settings,
     as_json,
     as_text,
+    check_temperature,
     parse_arm,
     parse_names,
     parse_perturb,
-    parse_temperature,
 )
 from tests.engine.races import engine, run
 from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, path_script
@@ -49,12 +49,12 @@ def parts() -> tuple[ScriptedModel, ScriptedDrafter]:
 @pytest.mark.parametrize("text", ["-1", "0.7", "nan", "inf", "abc", ""])
 def test_a_temperature_other_than_0_is_refused(text: str) -> None:
     with pytest.raises(Ds4Error, match="--temp"):
-        parse_temperature(text)
+        check_temperature(text)
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "-0"])
 def test_temperature_0_is_accepted(text: str) -> None:
-    assert parse_temperature(text) == 0
+    check_temperature(text)
 
 
 def test_unknown_names_list_the_valid_ones() -> None:

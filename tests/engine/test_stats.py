@@ -52,22 +52,26 @@ def tallied(*events: CycleFinished | TokensCommitted, block: int = 5) -> ArmTall
 
 def test_ten_drafted_four_cut_six_verified_three_accepted() -> None:
     arm = tallied(cycle(1, 5, 3, 2), cycle(4, 5, 3, 1))
-    assert (arm.drafted, arm.proposed, arm.accepted) == (10, 6, 3)
-    assert arm.accept_rate == 0.5
-    assert arm.accept_of_drafted == 0.3
+    assert (arm.counts.drafted, arm.counts.proposed, arm.counts.accepted) == (10, 6, 3)
+    assert arm.counts.accept_rate == 0.5
+    assert arm.counts.accept_of_drafted == 0.3
 
 
 def test_nothing_ever_drafted_is_no_rate_and_no_crash() -> None:
     arm = tallied(*(cycle(i + 1, 0, 0, 0) for i in range(50)))
-    assert arm.accept_rate is None
-    assert arm.accept_of_drafted is None
-    assert arm.avg_accept == 0
-    assert arm.mean_depth == 1
-    assert arm.shallow() == (50, 0)
-    assert arm.accept_by_position() == [(0, 0)] * 5
+    assert arm.counts.accept_rate is None
+    assert arm.counts.accept_of_drafted is None
+    assert arm.counts.avg_accept == 0
+    assert arm.counts.mean_depth == 1
+    assert arm.counts.shallow() == (50, 0)
+    assert arm.counts.accept_by_position() == [(0, 0)] * 5
     empty = tallied()
-    assert (empty.accept_rate, empty.mean_depth, empty.tokens_per_s) == (None, None, None)
-    assert empty.depth_hist() == {}
+    assert (empty.counts.accept_rate, empty.counts.mean_depth, empty.tokens_per_s) == (
+        None,
+        None,
+        None,
+    )
+    assert empty.counts.depth_hist() == {}
     assert stats.without_loops(empty).mean_depth is None
 
 
@@ -95,16 +99,18 @@ def test_the_peak_is_never_below_the_average(steps: list[tuple[int, int]]) -> No
 
 def test_varying_lengths_have_a_table_and_say_that_the_depths_are_incomplete() -> None:
     arm = tallied(cycle(1, 5, 5, 5), cycle(7, 2, 2, 1), cycle(9, 0, 0, 0))
-    table = arm.proposed_by_accepted()
+    table = arm.counts.proposed_by_accepted()
     assert table[5][5] == table[2][1] == table[0][0] == 1
     assert sum(map(sum, table)) == 3
-    assert arm.lengths_vary()
-    assert not tallied(cycle(1, 5, 5, 5), cycle(7, 5, 5, 1), cycle(9, 0, 0, 0)).lengths_vary()
+    assert arm.counts.lengths_vary()
+    assert not tallied(
+        cycle(1, 5, 5, 5), cycle(7, 5, 5, 1), cycle(9, 0, 0, 0)
+    ).counts.lengths_vary()
 
 
 def test_accept_by_position_has_its_own_denominators() -> None:
     arm = tallied(cycle(1, 5, 5, 2), cycle(4, 5, 1, 1), cycle(6, 5, 3, 0))
-    assert arm.accept_by_position() == [(2, 3), (1, 1), (0, 1), (0, 0), (0, 0)]
+    assert arm.counts.accept_by_position() == [(2, 3), (1, 1), (0, 1), (0, 0), (0, 0)]
 
 
 def test_ids_are_hashed_as_little_endian_u32() -> None:
@@ -199,11 +205,11 @@ def test_loops_do_not_flatter_acceptance() -> None:
         arm.feed(cycle(index, 5, 5, 0))
     for index in range(12, 42, 6):
         arm.feed(cycle(index, 5, 5, 5))
-    assert arm.mean_depth is not None
-    assert arm.mean_depth > 2.5
+    assert arm.counts.mean_depth is not None
+    assert arm.counts.mean_depth > 2.5
     honest = stats.without_loops(arm)
     assert honest.mean_depth is not None
-    assert honest.mean_depth < arm.mean_depth
+    assert honest.mean_depth < arm.counts.mean_depth
     assert honest.share == pytest.approx(29 / 42)
 
 
@@ -222,14 +228,14 @@ def test_counts_of_a_real_run_add_up() -> None:
         max_tokens=120,
     )
     for arm in found.arms[1:]:
-        hist = arm.depth_hist()
+        hist = arm.counts.depth_hist()
         assert sum(depth * count for depth, count in hist.items()) == len(arm.ids) - 1 == 119
         assert sum(hist.values()) == len(arm.cycles)
-        assert sum(arm.shallow()) == hist[1]
-        table = arm.proposed_by_accepted()
+        assert sum(arm.counts.shallow()) == hist[1]
+        table = arm.counts.proposed_by_accepted()
         assert sum(map(sum, table)) == len(arm.cycles)
-        assert sum(p * n for p, row in enumerate(table) for n in row) == arm.proposed
-        assert sum(a * n for row in table for a, n in enumerate(row)) == arm.accepted
-        by_position = arm.accept_by_position()
-        assert sum(accepted for accepted, _ in by_position) == arm.accepted
-        assert arm.drafted >= arm.proposed >= arm.accepted
+        assert sum(p * n for p, row in enumerate(table) for n in row) == arm.counts.proposed
+        assert sum(a * n for row in table for a, n in enumerate(row)) == arm.counts.accepted
+        by_position = arm.counts.accept_by_position()
+        assert sum(accepted for accepted, _ in by_position) == arm.counts.accepted
+        assert arm.counts.drafted >= arm.counts.proposed >= arm.counts.accepted

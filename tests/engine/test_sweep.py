@@ -88,6 +88,12 @@ def test_a_stop_ends_the_sweep_after_the_run_in_progress() -> None:
     assert isinstance(found[-1], SuiteFinished)
 
 
+def test_a_prompt_that_cannot_be_run_is_named() -> None:
+    huge = SuitePrompt(Prompt("x" * 5000), label="huge")
+    with pytest.raises(Ds4Error, match=r"^Prompt 2 \(huge\): The prompt has 5003 tokens"):
+        events(SweepRequest((PROMPTS[0], huge), SETTINGS, (0.5,)))
+
+
 def test_strict_as_the_base_sweeps_direct() -> None:
     settings = Settings(dspark=(Knobs("strict"),), max_tokens=10)
     (run,) = started(events(SweepRequest(PROMPTS[:1], settings, (0.5,))))
