@@ -6,7 +6,6 @@ measures.
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,17 +13,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ds4tui.output import Progress, check_writable, write_output
+from ds4tui.output import Progress, check_writable, tables, write_json
+from ds4tui.report import Document
 from engine.environment import environment
 from engine.errors import Ds4Error
 from engine.settings import parse_float, parse_int
-from engine.synthetic_costs import CONTEXTS, DEPTHS, SyntheticRequest, measure_synthetic
+from engine.synthetic_costs import CONTEXTS, CURVE, DEPTHS, SyntheticRequest, measure_synthetic
 
 SCHEMA = "ds4tui.bench-synthetic/1"
 MOST_KERNELS = 24
 LONGEST = 6
 """Depths of a cycle: the drafter's block of 5, and the bonus token."""
-Document = dict[str, Any]
 
 
 def synthetic_request(args: Namespace) -> SyntheticRequest:
@@ -51,6 +50,7 @@ def synthetic_request(args: Namespace) -> SyntheticRequest:
         None if args.layers is None else parse_int("--layers", args.layers),
         DEPTHS if args.depths is None else _shares(args.depths),
         CONTEXTS,
+        CURVE,
         parse_int("--repeat", args.repeat),
         parse_int("--seed", args.seed or "0"),
     )
@@ -76,7 +76,7 @@ def bench_synthetic(args: Namespace) -> int:
         0.
     """
     request = synthetic_request(args)
-    console = Console(stderr=args.json == "-", markup=False, highlight=False, emoji=False)
+    console = tables(args.json)
     document: Document = {
         "schema": SCHEMA,
         "environment": dict(environment()),
@@ -101,8 +101,7 @@ def bench_synthetic(args: Namespace) -> int:
             print_part(console, document, part, value)
     finally:
         progress.clear()
-    if args.json is not None:
-        write_output(args.json, json.dumps(document, allow_nan=False) + "\n")
+    write_json(args.json, document)
     return 0
 
 
@@ -129,12 +128,16 @@ def print_part(console: Console, document: Document, part: str, value: Any) -> N
             )
         case "context":
             _print_context(console, value)
+        case "curve":
+            _print_curve(console, value)
         case "bits":
-            console.print(
-                f"{value['tokens']} tokens one by one and in batches: {value['differing_logits']} "
-                f"logits and {value['differing_tensors']} state tensors differ in any bit",
-                soft_wrap=True,
-            )
+            for at in value:
+                console.print(
+                    f"{at['tokens']} tokens from {at['position']} on, one by one and in batches: "
+                    f"{at['differing_logits']} logits and {at['differing_tensors']} state tensors "
+                    "differ in any bit",
+                    soft_wrap=True,
+                )
         case "run":
             _print_run(console, value, document["settings"])
         case "kernels":
@@ -165,6 +168,23 @@ def _print_context(console: Console, at: Mapping[str, Any]) -> None:
         f"{100 * at['floor_ms'] * at['tokens_per_s'] / 1e3:.0f} % of it",
         soft_wrap=True,
     )
+
+
+def _print_curve(console: Console, curve: Sequence[Mapping[str, Any]]) -> None:
+    table = Table(title="plain decode by context", title_justify="left")
+    for name in ("tokens before", "median ms", "quartiles", "more ms", "by bytes", "of the floor"):
+        table.add_column(name, justify="right", no_wrap=True)
+    first = curve[0]
+    for at in curve:
+        table.add_row(
+            str(at["position"]),
+            f"{at['median_ms']:.3f}",
+            f"{at['low_ms']:.3f} - {at['high_ms']:.3f}",
+            f"{at['median_ms'] - first['median_ms']:.2f}",
+            f"{at['floor_ms'] - first['floor_ms']:.2f}",
+            f"{100 * at['floor_ms'] / at['median_ms']:.0f} %",
+        )
+    console.print(table)
 
 
 def _print_run(console: Console, run: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

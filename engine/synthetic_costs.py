@@ -22,8 +22,13 @@ from engine.synthetic import SyntheticFile, synthetic_pair
 DEPTHS = (0.248, 0.186, 0.140, 0.106, 0.079, 0.241)
 """Shares of the depths 1 to 6: a draft of 5 whose every token is accepted at 75 %, mean 3.3."""
 CONTEXTS = (512, 8192, 65536)
-CYCLES, CHECKED = 60, 30
-"""Cycles of the drafting run; tokens whose rows are compared bit by bit."""
+"""Tokens before the steps."""
+CURVE = (1024, 2048, 4096, 16384, 32768)
+"""Tokens before further decodes, whose cost is to be seen growing."""
+CYCLES = 60
+"""Cycles of the drafting run."""
+BATCHES = (2, 3, 4, 5, 6, 1, 2, 3, 4)
+"""Rows of the batches whose bits are compared with those of single tokens."""
 COPIED = 4 << 30
 ROOM = 1024
 """Positions after the longest context: what the drafting run needs."""
@@ -42,13 +47,15 @@ class SyntheticRequest:
 
     Args:
         depths: shares of the depths 1, 2, ... of a drafting cycle; at most the block and one.
-        contexts: tokens before the steps.
+        contexts: tokens before the steps, ascending.
+        curve: tokens before decodes that are measured beside them.
     """
 
     recipe: str
     layers: int | None
     depths: tuple[float, ...]
     contexts: tuple[int, ...]
+    curve: tuple[int, ...]
     repeat: int
     seed: int
 
@@ -64,9 +71,9 @@ def measure_synthetic(
     """Build the models and measure; parts of a document, each as soon as it is found.
 
     Yields:
-        `built` (names, bytes, seconds, copy bandwidth), `context` of each position, `bits`, `run`,
-        `products`, `kernels`: numbers only, in milliseconds, bytes, tokens per second where no
-        other unit is in the name.
+        `built` (names, bytes, seconds, copy bandwidth), `context` of each position, `curve`,
+        `bits`, `run`, `products`, `kernels`: numbers only, in milliseconds, bytes, tokens per
+        second where no other unit is in the name.
     Raises:
         Ds4Error: for an unknown recipe, no usable GPU, or too little of its memory.
     """
@@ -95,13 +102,21 @@ def measure_synthetic(
     )
     bench = Bench(model, drafter, request)
     first = request.contexts[0]
-    steps = bench.steps_at(first) | bench.floor(target_file, first, copy)
-    yield "context", steps
-    yield "bits", bench.differing_bits(first)
+    found = bench.steps()
+    floors = {position: bench.floor(target_file, position, copy) for position in found}
+    for position in request.contexts:
+        yield "context", found[position] | floors[position]
+    yield (
+        "curve",
+        [
+            {"position": position, **found[position]["steps"][0], **floors[position]}
+            for position in sorted(found)
+        ],
+    )
+    yield "bits", [bench.differing_bits(position) for position in request.contexts]
+    steps = found[first] | floors[first]
     yield "run", bench.drafting_run(first) | _ceiling(bench, target_file, steps, request)
     yield "products", bench.products()
-    for position in request.contexts[1:]:
-        yield "context", bench.steps_at(position) | bench.floor(target_file, position, copy)
     yield "kernels", bench.kernel_times(first)  # last: a profile slows every later launch
 
 
@@ -138,31 +153,54 @@ class Bench:
         self._ids = [self._rng.randrange(model.config.vocab_size) for _ in range(4096)]
 
     def state(self, position: int) -> tuple[Any, Any]:
-        """A timeline with random rows before `position`, and a drafter's context of it."""
+        """A timeline of random rows that stands at a position, and a drafter's context of it."""
         state, context = self.model.new_state(), self.drafter.new_context()
         state.memory.normal_()
         context.memory.normal_()
-        state.position = position
-        context.start, context.end = max(0, position - self.drafter.config.window), position
+        self._place(state, context, position)
         return state, context
 
-    def steps_at(self, position: int) -> Document:
-        """Medians and quartiles of every kind of step, in shuffled turns."""
-        state, context = self.state(position)
-        steps: dict[tuple[str, int], Callable[[], int]] = {
+    def _place(self, state: Any, context: Any, position: int) -> None:
+        """All rows are random: those before any position are there."""
+        state.position = position
+        context.start, context.end = max(0, position - self.drafter.config.window), position
+
+    def steps(self) -> dict[int, Document]:
+        """Medians and quartiles of every kind of step, by tokens before it.
+
+        All are taken in shuffled turns of one loop, those at different positions too: what slows
+        the machine for a while does not look like the cost of a context.
+        """
+        request, width = self.request, self._block + 1
+        state, context = self.state(request.contexts[0])
+        kinds: dict[tuple[str, int], Callable[[], int]] = {
             ("decode", 1): partial(self._forward, state, 1, DECODE["invariant"]),
-            ("draft", self._block): partial(self._timed, lambda: self._draft(context, position)),
+            ("draft", self._block): partial(self._draft, context, state),
             ("split decode", 1): partial(self._forward, state, 1, DECODE["split"]),
         }
-        for rows in range(1, self._block + 2):
-            steps["verify", rows] = partial(self._forward, state, rows, Plan("invariant"))
-        steps["split verify", self._block + 1] = partial(
-            self._forward, state, self._block + 1, Plan("batch")
-        )
-        for step in steps.values():
+        for rows in range(1, width + 1):
+            kinds["verify", rows] = partial(self._forward, state, rows, Plan("invariant"))
+        kinds["split verify", width] = partial(self._forward, state, width, Plan("batch"))
+
+        def step(position: int, kind: tuple[str, int]) -> int:
+            self._place(state, context, position)
+            return kinds[kind]()
+
+        keys = [(position, kind) for position in request.contexts for kind in kinds]
+        keys += [(position, ("decode", 1)) for position in request.curve]
+        steps = {key: partial(step, *key) for key in keys}
+        for one in steps.values():
             for _ in range(WARM_UP):
-                step()
-        found = in_turns(steps, self.request.repeat, self.request.seed)
+                one()
+        found = in_turns(steps, request.repeat, request.seed)
+        return {
+            position: self._document(
+                position, {kind: taken for (at, kind), taken in found.items() if at == position}
+            )
+            for position in (*request.contexts, *request.curve)
+        }
+
+    def _document(self, position: int, found: Mapping[tuple[str, int], list[int]]) -> Document:
         decode = quartiles(found["decode", 1])[1]
         return {
             "position": position,
@@ -209,7 +247,7 @@ class Bench:
         def cycle(depth: int) -> None:
             snapshot = state.snapshot()
             self.drafter.extend(context, taps[:1], state.position - 1)
-            self._draft(context, state.position)
+            self.drafter.draft(context, self._ids[0], state.position)
             rows = self._rows(state, self._block + 1, plan)
             self._choose(rows)
             state.install_prefix(snapshot, depth)
@@ -237,12 +275,11 @@ class Bench:
         state, _ = self.state(position)
         other = state.clone()
         alone, batched = [], []
-        for at in range(CHECKED):
+        for at in range(sum(BATCHES)):
             rows = self.model.forward(state, self._ids[at : at + 1], DECODE["invariant"])
             alone.append(rows.logits.copy())
-        sizes, at = [2, 3, 4, 5, 6, 1], 0
-        while at < CHECKED:
-            rows = min(sizes[at % len(sizes)], CHECKED - at)
+        at = 0
+        for rows in BATCHES:
             found = self.model.forward(other, self._ids[at : at + rows], Plan("invariant"))
             batched.append(found.logits.copy())
             at += rows
@@ -255,7 +292,8 @@ class Bench:
             for name in state.tensors(layer)
         )
         return {
-            "tokens": CHECKED,
+            "position": position,
+            "tokens": len(left),
             "differing_logits": int((left != right).sum()),
             "differing_tensors": tensors,
         }
@@ -302,8 +340,9 @@ class Bench:
         found = rows.processed([()] * len(rows.values))
         return [row.best[0][0] for _, row in found]
 
-    def _draft(self, context: Any, position: int) -> None:
-        self.drafter.draft(context, self._ids[0], position)
+    def _draft(self, context: Any, state: Any) -> int:
+        """A block of drafts behind the state's position, from the anchor to the ids."""
+        return self._timed(lambda: self.drafter.draft(context, self._ids[0], state.position))
 
     def _timed(self, step: Callable[[], object]) -> int:
         return timed(step, self.model.arrays.settle)

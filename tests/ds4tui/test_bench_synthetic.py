@@ -82,7 +82,14 @@ def test_tables_say_that_the_output_means_nothing() -> None:
                 "floor_ms": 2.0,
             },
         ),
-        ("bits", {"tokens": 30, "differing_logits": 0, "differing_tensors": 0}),
+        (
+            "curve",
+            [
+                {"position": 512, "floor_ms": 2.0, **step("decode", 1, 4)},
+                {"position": 8192, "floor_ms": 2.1, **step("decode", 1, 4.2)},
+            ],
+        ),
+        ("bits", [{"position": 512, "tokens": 30, "differing_logits": 0, "differing_tensors": 0}]),
         (
             "run",
             {
@@ -114,7 +121,11 @@ def test_tables_say_that_the_output_means_nothing() -> None:
     assert "verify 6" in text
     assert "2.00" in text
     assert "50 % of it" in text
-    assert "0 logits and 0 state tensors differ" in text
+    assert [line.split() for line in text.splitlines() if "8192" in line] == [
+        ["│", "8192", "│", "4.200", "│", "4.200", "-", "4.200", "│", "0.20", "│", "0.10", "│",
+         "50", "%", "│"]
+    ]  # fmt: skip
+    assert "30 tokens from 512 on, one by one and in batches: 0 logits" in text
     assert "20.0" in text
     assert "3500" in text
     assert "1.05" in text
