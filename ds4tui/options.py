@@ -126,7 +126,7 @@ def model_files(model: str | None, mtp: str | None) -> tuple[str, tuple[str, ...
     if mtp is not None:
         raise _contradiction(
             "--mtp was given without -m: a drafter of your own goes with a target of your own.",
-            "Give the target with -m.",
+            "Give the target with -m, or the embedded target's drafter with --arm mtp=FILE.",
         )
     folder = Path(str(resources.files("ds4tui"))) / "models"
     target, drafter = folder / TARGET_FILE, folder / DRAFTER_FILE

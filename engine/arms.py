@@ -60,8 +60,9 @@ def arm_plans(
         )
         plans.append(ArmPlan(info, parts.drafters[knobs.mtp], knobs, parts.gates[knobs.mtp]))
     repeated = list(plans) if settings.controls else []
-    for recorded in against:
-        name = f"recorded {recorded.name}"
+    for number, recorded in enumerate(against):
+        twins = sum(recorded.name == other.name for other in against[:number])
+        name = f"recorded {recorded.name}" + (f" #{twins + 1}" if twins else "")
         info = ArmInfo(name, "arm", "recorded", numerics, None, None, None)
         plans.append(ArmPlan(info, recorded=recorded))
     pairs = []

@@ -113,7 +113,7 @@ def measure_synthetic(
             for position in sorted(found)
         ],
     )
-    yield "bits", [bench.differing_bits(position) for position in request.contexts]
+    yield "bits", [bench.differing_bits(position) for position in bench.checked()]
     steps = found[first] | floors[first]
     yield "run", bench.drafting_run(first) | _ceiling(bench, target_file, steps, request)
     yield "products", bench.products()
@@ -269,6 +269,11 @@ class Bench:
             "plain_tokens_per_s": CYCLES * 1e9 / plain,
             "speedup": (tokens / drafting) / (CYCLES / plain),
         }
+
+    def checked(self) -> list[int]:
+        """Positions from which bits are compared: the contexts, and where the indexer begins."""
+        begins = 4 * self.model.config.index_top_k - sum(BATCHES) // 2
+        return sorted({*self.request.contexts, begins})
 
     def differing_bits(self, position: int) -> Document:
         """Logits and state of one token at a time, against the same tokens in batches."""

@@ -278,7 +278,8 @@ class RunsScreen(Instrument):
             self.controller.session.open(record)
         if runs:
             self.cursor = 0
-            self.notify(f"{len(runs)} runs of {drawable_line(path.name)}", markup=False)
+            count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+            self.notify(f"{count} of {drawable_line(path.name)}", markup=False)
         self.redraw()
 
     def export(self) -> None:

@@ -23,7 +23,7 @@ HEADS, KEYS = 16, 16
 PIECE = 64
 """Columns of a row that a warp multiplies by itself."""
 CHOSEN_REGISTERS = 168
-"""Of a thread that reads selected rows: three of its programs fit on a multiprocessor, not two."""
+"""Of a thread that may read selected rows: three programs fit on a multiprocessor, not two."""
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -216,7 +216,8 @@ def attention(
 ) -> None:  # fmt: skip
     """As `kernels.attention.attention`.
 
-    The kernel before must be the one that wrote q: ring rows are read before it has ended.
+    The kernel before must be the one that wrote q: ring rows, and rows of `extra` that earlier
+    tokens completed, are read before it has ended.
     """
     rows, width = q.shape[0], ring.shape[1]
     heads, device = sinks.shape[0], q.device

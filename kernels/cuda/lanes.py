@@ -2,9 +2,9 @@
 
 A forward opens lanes around all that it launches, in a captured graph or not; elsewhere, and where
 there is no GPU, everything stays in one line. An op says when what it reads or wrote is `ready`;
-what needs no more than that is launched `aside` of it; a lane that needs what another one has made
-ready does `wait`; `join` comes before the line reads what a lane wrote, or overwrites what it
-reads. Kernels give the same bits in either order.
+what needs no more than that is launched `aside` of it; who needs what a lane has made ready does
+`wait`; `join` comes before the line reads what lanes wrote otherwise, or overwrites what they
+read. Kernels give the same bits in either order.
 """
 
 from __future__ import annotations

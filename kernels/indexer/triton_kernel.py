@@ -34,7 +34,7 @@ PART, WARPS = 4096, 16
 ROW = 128
 """Neighbouring scores that one warp has: counts of them fit in a field of 10 bits."""
 NOTHING, HIGHEST = tl.constexpr(-2147483648), tl.constexpr(2147483647)
-"""Ranks below and above all floats."""
+"""Ranks below and above those of all numbers."""
 
 
 @triton.jit
@@ -199,7 +199,7 @@ def _choose(
     # Where too many share the rank `low`, the first ones of them are chosen.
     ties = tl.where(reached > k, k - better, k)
     order = _order((ranks > low).to(tl.int32) + tl.where(ranks == low, 65536, 0), SIZE, ROW)
-    tied = order >> 16
+    tied = (order >> 16) & 0xFFFF  # a part of 32,768 may be all ties
     taken = (ranks > low) | ((ranks == low) & (tied <= ties))
     place = (order & 0xFFFF) + tl.minimum(tied, ties) - 1
     if named:

@@ -225,9 +225,9 @@ def experts(
         n * (choices + 1) * hidden,
         n * (choices + 1) * hidden // GROUP,
         _means_of(gate_up, n, width),
-        up_tiles * t.up.split * t.up.rows * lanes,
+        up_tiles * t.up.split * t.up.rows * lanes if t.up.split > 1 else 0,
         0 if shared_gate_up is None else _means_of(shared_gate_up, n, width),
-        shared_tiles * t.shared_up.split * t.shared_up.rows * lanes,
+        shared_tiles * t.shared_up.split * t.shared_up.rows * lanes if t.shared_up.split > 1 else 0,
     ]
     h, h_means, up_means, up_parts, shared_means, shared_parts = space.take(
         floats, up_tiles + shared_tiles

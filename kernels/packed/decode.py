@@ -47,7 +47,7 @@ def _fp4(field: int) -> str:
 
 
 def _two(pair: int, low: int, high: int) -> str:
-    """Two bytes as the lower ones of F16 numbers, 1024 and more (both / 4^k), minus those."""
+    """Two bytes as the lower ones of F16 numbers, 1024 and more (each / its 4^k), minus those."""
     base = 0x64006400 - (low << 11) - (high << 27)
     select = 0x7050 + 0x202 * pair + 0x100
     return (

@@ -1,7 +1,9 @@
 """Kernels that are launched before the one before them on their stream has ended.
 
-CUDA calls this programmatic dependent launch. A kernel that begins with `inputs_ready` may be
-launched with the arguments `early`: its programs are in place when their inputs are.
+CUDA calls this programmatic dependent launch. A kernel that waits (`inputs_ready`, `all_written`)
+before it reads what the kernel before may still write may be launched with the arguments `early`:
+its programs are in place when their inputs are. One of its programs at least waits before it ends,
+so that who waits for it has waited for the kernels before it too.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def inputs_ready():
 
 @cache
 def early(device: Any) -> dict[str, bool]:
-    """Launch arguments for a kernel that begins with `inputs_ready`."""
+    """Launch arguments for a kernel that waits by `inputs_ready` or `all_written`."""
     import torch
 
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):

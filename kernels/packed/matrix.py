@@ -30,13 +30,13 @@ class PackedMatrix:
 
 
 class Workspace:
-    """Partial sums and counters of products that add up shares of their inputs.
+    """Partial sums and counters of products that add up shares of their inputs; means of inputs.
 
     Calls that use one workspace must run one after the other. Counters are zero between calls.
 
     Args:
-        floats: room for partial sums and for the experts' activations; a call that needs more says
-            so.
+        floats: room for partial sums, means and the experts' activations; a call that needs more
+            says so.
     """
 
     def __init__(self, device: device | str, floats: int = 1 << 23) -> None:

@@ -248,6 +248,12 @@ def test_recorded_ids_are_compared_with_plain() -> None:
     assert found.events[-1].identical is False
 
 
+def test_recordings_of_one_name_are_told_apart() -> None:
+    twice = (Recorded("ids.json", tuple(IDS[:9])), Recorded("ids.json", tuple(IDS[:5])))
+    found = run(engine(ScriptedModel(SCRIPT)), request={"against": twice})
+    assert found.names()[1:] == ["recorded ids.json", "recorded ids.json #2"]
+
+
 def test_recorded_ids_after_the_end_of_the_run_are_told() -> None:
     longer = Recorded("longer.json", tuple(IDS[:70]))
     found = run(engine(ScriptedModel(SCRIPT)), request={"against": (longer,)})

@@ -116,6 +116,19 @@ def test_equal_scores_across_parts_take_the_lower_rows(monkeypatch: pytest.Monke
     assert (counts.tolist(), gaps.tolist()) == ([6], [0.0])
 
 
+def test_a_large_part_of_equal_scores_writes_its_own_rows_only() -> None:
+    size, k = kernels.part_size(262145, 1024), 6
+    around = poisoned(2 * size + k, dtype=torch.int32)
+    selected = around[size + 2 : size + 2 + k].view(1, k)
+    positions = on_device(np.array([RATIO * size + 1]))
+    kernels.choose_rows(
+        on_device(torch.zeros(1, size)), positions, RATIO, k, size, selected,
+        poisoned(1, dtype=torch.int32), poisoned(1),
+    )  # fmt: skip
+    assert selected.tolist() == [list(range(k))]
+    assert around.ne(-7).sum() == k
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 @pytest.mark.parametrize("capacity", [2300, 16384, 16641, 40000, 140000])

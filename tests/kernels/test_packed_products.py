@@ -249,6 +249,20 @@ def test_experts(up_kind: str, down_kind: str, shared_kind: str, space: Workspac
     assert not space.counters.any()
 
 
+def test_experts_in_one_piece_need_no_room_for_shares() -> None:
+    width = hidden = 64
+    (up, ups), (down, downs) = made("Q8_0", 2, 2 * hidden, width), made("Q8_0", 2, width, hidden)
+    n, tile = 3, Tile(64, 0, 2, 2, 2)
+    x, weights = rows(n, width), rows(n, 1, 5).abs()
+    chosen = torch.tensor([[0], [1], [0]], dtype=torch.int32, device=DEVICE)
+    space, y = Workspace(DEVICE, n * 2 * hidden * 17 // 16), empty(n, 1, width)
+    experts(
+        x, chosen, weights, up, down, None, None, 2.0, y, space, "batch",
+        tiles=ExpertTiles(tile, tile, tile, tile),
+    )  # fmt: skip
+    assert error(y[:, 0], mixed(x, chosen, weights, ups, downs, None, 2.0)) < 2 * ROUNDED
+
+
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0"])
 def test_gather_takes_rows(kind: str) -> None:
     w, numbers = made(kind, 1, 20, 96)
