@@ -22,7 +22,14 @@ from ds4tui.commands import KeyCommands, Palette
 from ds4tui.config import UiConfig
 from ds4tui.controller import Controller
 from ds4tui.exports import report_of, shown_path, why_no_report, write_export, write_run
-from ds4tui.hangup import HUNG_UP, LOOK_SECONDS, TERMINATED, on_signal, terminal_is_gone
+from ds4tui.hangup import (
+    HUNG_UP,
+    LOOK_SECONDS,
+    TERMINATED,
+    on_signal,
+    shell_can_resume,
+    terminal_is_gone,
+)
 from ds4tui.keys import KeyTable
 from ds4tui.knobs_now import NO_CHOICES
 from ds4tui.link import EngineLink, TraceLink
@@ -257,7 +264,7 @@ class Ds4App(RunActions):
 
     def _can_suspend(self) -> bool:
         """The terminal can be left to the shell and taken back."""
-        return self._driver is not None and self._driver.can_suspend
+        return self._driver is not None and self._driver.can_suspend and shell_can_resume()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can act now."""

@@ -17,6 +17,7 @@ from ds4tui.changes import Changes
 from ds4tui.intake import Intake
 from ds4tui.knobs_now import Choices, knobs_of, next_confidence
 from ds4tui.link import EngineLink, ReplayLink, TraceLink
+from ds4tui.pair import PairRecord
 from ds4tui.playback import Playback
 from ds4tui.run_state import RunState
 from engine.errors import Ds4Error
@@ -97,6 +98,8 @@ class Controller(Intake):
         shown before them.
         """
         record, sets = self.record, self.suites.get("set")
+        if isinstance(record, PairRecord):
+            record = self.newest
         arms = [arm for arm in record.arms if arm.info.is_compared] if record else []
         if record is None or record.started is None or len(arms) != len(self.settings.dspark):
             return self._turned_before

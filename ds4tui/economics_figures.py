@@ -188,10 +188,15 @@ def _hashes(works: Sequence[Work]) -> tuple[str, str]:
 
 
 def _calibrated(works: Sequence[Work], sweep: SuiteRecord | None) -> list[ArmRecord]:
-    """The arms themselves; those of a sweep when only they have cycles without a gate."""
-    arms = [arm for arm in works[0].run.arms if arm.info.is_compared]
+    """Arms of the drafter shown; those of a sweep when only they have cycles without a gate."""
+    shown = works[0].arm
+    if shown is None:
+        return []
+    drafter = shown.info.drafter
+    arms = [
+        arm for arm in works[0].run.arms if arm.info.is_compared and arm.info.drafter == drafter
+    ]
     arms += [work.arm for work in works[1:] if work.arm is not None]
-    drafter = next((arm.info.drafter for arm in arms), "")
     if any(arm.info.confidence == 0 for arm in arms) or sweep is None:
         return arms
     first: dict[int, ArmRecord] = {}

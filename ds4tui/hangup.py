@@ -1,6 +1,7 @@
 """A terminal that goes away, and a polite request to end: the interface must not outlive either.
 
-Owns signals and the look at the terminal. What is done then is the app's.
+Owns signals, and the looks at the terminal and at who could resume us. What is done then is the
+app's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ def on_signal(name: str, act: Callable[[], None]) -> None:
         return
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         asyncio.get_running_loop().add_signal_handler(number, act)
+
+
+def shell_can_resume() -> bool:
+    """Our parent is a shell that would notice a stop: it has put us into a group of our own.
+
+    Started by a script or as a terminal's only program nothing would ever wake us again.
+    """
+    parent = os.getppid()
+    try:
+        return os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp()
+    except OSError:
+        return False
 
 
 def terminal_is_gone() -> bool:

@@ -234,6 +234,8 @@ class Intake:
             self._played = RunRecord(keep_events=False)
         for event in events:
             self._played.feed(event)
+            if isinstance(event, RunStarted) and self.kept is not None and len(event.arms) > 1:
+                self._played.choose(self.kept.shown_arm)
             changes.record |= isinstance(event, RunStarted)
             changes.tokens |= isinstance(event, TokensCommitted)
             changes.parted |= isinstance(event, Diverged)

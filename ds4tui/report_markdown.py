@@ -209,8 +209,7 @@ def _files(document: Document) -> list[str]:
 def _arms(document: Document) -> list[str]:
     """`--commit` with its knobs, or one `--arm` each when there are several."""
     arms = [a for a in document["arms"] if a["kind"] == "dspark" and a["role"] == "arm"]
-    default = (document["drafter"] or {}).get("path")
-    if len(arms) == 1 and not _is_other(arms[0]["drafter"], default):
+    if len(arms) == 1 and not _is_other(arms[0]["drafter"], document):
         words = ["--commit", arms[0]["commit"]]
         if arms[0]["confidence"] is not None:
             words += ["--dspark-confidence", repr(arms[0]["confidence"])]
@@ -223,14 +222,19 @@ def _arms(document: Document) -> list[str]:
             "commit": arm["commit"],
             "confidence": None if arm["confidence"] is None else repr(arm["confidence"]),
             "draft-max": arm["draft_max"],
-            "mtp": arm["drafter"] if _is_other(arm["drafter"], default) else None,
+            "mtp": arm["drafter"] if _is_other(arm["drafter"], document) else None,
         }
         words += ["--arm", ",".join(f"{k}={v}" for k, v in parts.items() if v is not None)]
     return words
 
 
-def _is_other(drafter: str | None, default: str | None) -> bool:
-    return bool(drafter) and drafter != default and PurePath(str(drafter)).name != DRAFTER_FILE
+def _is_other(drafter: str | None, document: Document) -> bool:
+    """Another drafter than an arm has that names none: that of `_files`, else the embedded one."""
+    if not drafter:
+        return False
+    if not _files(document):
+        return PurePath(drafter).name != DRAFTER_FILE
+    return drafter != (document["drafter"] or {}).get("path")
 
 
 def quoted(word: str) -> str:

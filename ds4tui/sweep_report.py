@@ -92,8 +92,11 @@ def _command(runs: Sequence[RunRecord], table: SweepTable) -> str:
         return ""
     info = drafting[0]
     words = ["ds4tui", "ab"]
-    for role, option in (("target", "-m"), ("drafter", "--mtp")):
-        path = next((file.path for file in started.files if file.role == role), None)
+    target, drafter = (
+        next((file.path for file in started.files if file.role == role), None)
+        for role in ("target", "drafter")
+    )
+    for option, path in (("-m", target), ("--mtp", info.drafter or drafter)):
         words += [option, path] if path else []
     words += ["-p", started.prompt, "--numerics", info.numerics, "-n", str(started.max_tokens)]
     key = "confidence" if table.axis == "confidence" else "draft-max"

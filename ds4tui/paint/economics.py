@@ -19,7 +19,7 @@ from engine.stats import Speedup
 ROLES = {"pays": "saved", "loses": "lost", "never": "lost", "open": "dim", "few": "dim"}
 LEGEND = {
     "never": "never: more than its rows",
-    "open": "open: too few, or not resolved",
+    "open": "open: too few or unresolved",
     "few": f"few: under {LEAST_VALUES} steps",
 }
 """Words of the last column that are not plain."""

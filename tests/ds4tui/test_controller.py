@@ -10,6 +10,7 @@ from ds4tui.controller import Controller
 from ds4tui.knobs_now import NO_CHOICES
 from ds4tui.marks import UNICODE
 from ds4tui.paint.bars import prompt_row
+from ds4tui.pair import PairRecord
 from ds4tui.run_state import RunState
 from ds4tui.spans import text_of
 from ds4tui.status import footer_entries, prompt_text, shown_settings, state_text
@@ -337,6 +338,39 @@ def test_slow_motion_ends_with_the_whole_run() -> None:
     assert controller.playback is None
     assert controller.record is not None
     assert controller.record.finished is not None
+
+
+def two_arms() -> list[Event]:
+    """A run of two DSpark arms."""
+    script = path_script(list(range(2, 31)) * 5, 13)
+    made = engine(ScriptedModel(script), ScriptedDrafter(continuation(script)))
+    return race(made, "direct", "prefix", max_tokens=20).events
+
+
+def test_slow_motion_shows_the_arm_that_was_shown() -> None:
+    clock = Clock()
+    controller, _ = started(two_arms(), clock=clock)
+    controller.drain()
+    record = controller.record
+    assert record is not None
+    record.choose(2)
+    assert controller.slow_motion()
+    clock.now += 0.5
+    controller.drain()
+    played = controller.record
+    assert played is not None
+    assert played is not record
+    assert played.dspark is played.arms[2]
+
+
+def test_beside_two_compared_arms_the_knobs_stay_those_of_the_newest_run() -> None:
+    wanted = (Knobs("direct"), Knobs("prefix"))
+    controller, _ = started(two_arms(), settings=Settings(dspark=wanted))
+    controller.drain()
+    record = controller.record
+    assert record is not None
+    controller.open_run(PairRecord((record, 2), (record, 1)))
+    assert controller.wanted == wanted[0]
 
 
 def test_slow_motion_needs_a_finished_run() -> None:

@@ -103,6 +103,27 @@ def test_costs_that_were_measured_with_another_drafter_are_not_taken() -> None:
         assert table.source == source
 
 
+def test_a_head_is_calibrated_on_the_arms_of_its_own_drafter() -> None:
+    events: list[Event] = []
+    for event in of_prompt(1):
+        if isinstance(event, RunStarted):
+            plain, arm = event.arms
+            other = replace(arm, drafter="b.gguf", confidence=0.0)
+            event = replace(event, arms=(plain, replace(arm, drafter="a.gguf"), other))
+        events += [event, *([replace(event, arm=2)] if event.arm == 1 else [])]
+    record = record_of(events)
+    alone = economics_of(alike(ONE, []), ()).calibration
+    assert alone is not None
+    gates = []
+    for arm in (1, 2):
+        record.choose(arm)
+        found = economics_of(alike(record, []), ()).calibration
+        assert found is not None
+        assert found.n == alone.n
+        gates.append(found.gate)
+    assert gates == [alone.gate, 0.0]
+
+
 def test_different_ids_in_one_prompt_are_different_work_of_all() -> None:
     found = economics_of(alike(ONE, (PARTED, TWO)), ())
     assert (found.prompts, found.parted, found.parts_at) == (3, 1, 163)

@@ -115,6 +115,26 @@ def test_the_command_has_the_arms_own_drafter_and_every_limit() -> None:
     assert (settings.near_tie, settings.digests) == ("4", "0")
 
 
+def test_the_command_names_a_drafter_that_the_embedded_one_would_replace() -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    first = document["arms"][1] | {"drafter": "own.gguf"}
+    second = first | {"commit": "prefix", "drafter": f"models/{options.DRAFTER_FILE}"}
+    document["model"]["path"] = f"models/{options.TARGET_FILE}"
+    document["drafter"]["path"] = "own.gguf"
+    for arms, drafters in (((first,), ["own.gguf"]), ((first, second), ["own.gguf", None])):
+        document["arms"][1:] = arms
+        args = cli._ab_parser().parse_args(shlex.split(command(document))[2:])
+        assert args.model is args.mtp is None
+        assert [knobs.mtp for knobs in options.dspark_arms(args, args.arm, True)] == drafters
+    # Beside a target of the user's the first file is the default, whatever it is called.
+    document["model"]["path"] = "target.gguf"
+    args = cli._ab_parser().parse_args(shlex.split(command(document))[2:])
+    assert args.mtp == "own.gguf"
+    found = [knobs.mtp for knobs in options.dspark_arms(args, args.arm, True)]
+    assert found == [None, second["drafter"]]
+
+
 @pytest.mark.parametrize("word", [HOSTILE, "plain", "it's", "\udce2x", "tab\there", "🙂 \\n"])
 def test_a_quoted_word_is_that_word_in_a_shell(word: str) -> None:
     line = quoted(word)

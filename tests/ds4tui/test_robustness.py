@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -169,3 +171,15 @@ def test_a_terminal_that_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     assert hangup.terminal_is_gone()
     monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((80, 24)))
     assert not hangup.terminal_is_gone()
+
+
+@pytest.mark.parametrize(("group", "found"), [(["setpgid"], "True"), ([], "False")])
+def test_only_a_shell_that_controls_jobs_can_resume(group: list[str], found: str) -> None:
+    # Such a shell gives every job a group of its own; a script leaves it in the script's.
+    code = (
+        "import os, sys\nif sys.argv[1:]: os.setpgid(0, 0)\n"
+        "from ds4tui.hangup import shell_can_resume\nprint(shell_can_resume())"
+    )
+    words = [sys.executable, "-c", code, *group]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == found
