@@ -114,11 +114,17 @@ class Controller(Intake):
         return self.settings.dspark[self._turned] if self.settings.dspark else None
 
     @property
+    def _drafter(self) -> str | None:
+        """The drafter of the arm that the knobs are of; None = the engine's first one."""
+        wanted = self.wanted
+        return wanted.mtp if wanted is not None else None
+
+    @property
     def block_size(self) -> int:
         """Drafts of a whole block of the arm that the knobs are of."""
-        record, wanted = self.record, self.wanted
+        record = self.record
         if self.ready is not None:
-            return self.ready.drafter(wanted.mtp if wanted is not None else None)[0]
+            return self.ready.drafter(self._drafter)[0]
         return record.started.block_size if record and record.started else 0
 
     @property
@@ -132,7 +138,7 @@ class Controller(Intake):
     @property
     def default_confidence(self) -> float | None:
         """The own threshold of the drafter of the arm that the knobs are of, once known."""
-        return self.gate_of(self.wanted.mtp if self.wanted is not None else None)
+        return self.gate_of(self._drafter)
 
     def gate_of(self, drafter: str | None) -> float | None:
         """A drafter's own threshold, once known; None = the first one."""

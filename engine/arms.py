@@ -60,9 +60,8 @@ def arm_plans(
         )
         plans.append(ArmPlan(info, parts.drafters[knobs.mtp], knobs, parts.gates[knobs.mtp]))
     repeated = list(plans) if settings.controls else []
-    for number, recorded in enumerate(against):
-        twins = sum(recorded.name == other.name for other in against[:number])
-        name = f"recorded {recorded.name}" + (f" #{twins + 1}" if twins else "")
+    recordings = _numbered([f"recorded {recorded.name}" for recorded in against])
+    for name, recorded in zip(recordings, against, strict=True):
         info = ArmInfo(name, "arm", "recorded", numerics, None, None, None)
         plans.append(ArmPlan(info, recorded=recorded))
     pairs = []
@@ -87,10 +86,17 @@ def arm_names(arms: Sequence[Knobs]) -> list[str]:
                 shown = f"{value:g}" if isinstance(value, float) else str(value or missing)
                 shown = files.get(value, shown)
                 parts.append(f"{label.replace('_', '-')} {shown}")
-        name = " ".join(parts)
-        twins = sum(knobs == other for other in arms[: len(names)])
-        names.append(f"{name} #{twins + 1}" if twins else name)
-    return names
+        names.append(" ".join(parts))
+    return _numbered(names)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """The names, from the second one of a kind on with its number."""
+    found = []
+    for at, name in enumerate(names):
+        twins = list(names[:at]).count(name)
+        found.append(f"{name} #{twins + 1}" if twins else name)
+    return found
 
 
 def _file_names(arms: Sequence[Knobs]) -> dict[str, str]:

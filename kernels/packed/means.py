@@ -5,8 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-GROUP = tl.constexpr(16)
-"""Inputs of a group: `formats.GROUP`."""
+from kernels.packed import formats
+
+GROUP = tl.constexpr(formats.GROUP)
 
 
 @triton.jit

@@ -13,6 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.packed import formats
 from kernels.packed.decode import (
     SUBNORMAL,
     byte,
@@ -31,8 +32,7 @@ from kernels.packed.decode import (
 )
 from kernels.packed.means import GROUP
 
-PANEL = tl.constexpr(16)
-"""Rows that lie together, block by block: `repack.PANEL`."""
+PANEL = tl.constexpr(formats.PANEL)
 
 
 @triton.jit
