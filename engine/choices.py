@@ -75,7 +75,7 @@ class Choices:
         return None if rows is None else rows.tokens[position - rows.first]
 
     def at(self, position: int) -> dict[tuple[int, str], tuple[int, ...]]:
-        """(layer, `router` or `indexer`) -> what was chosen at a position, ascending.
+        """(layer, `router` or `indexer`) -> what a position chose, as the kernels order it.
 
         An indexer that had no choice (it attends to all rows) has no entry.
         """

@@ -275,7 +275,7 @@ class Model:
         indexer = block.indexer if chosen else None
         counts = b.all_rows if indexer is None else b.counts
 
-        def compressed_rows() -> bool:
+        def compressed_rows() -> None:
             if ratio:
                 self._compress(block, s, x, b.positions, m.compressor)
             if indexer is not None:
@@ -283,7 +283,6 @@ class Model:
                     x, b.qr, b.positions, indexer, turns, c.index_heads, ratio, c.index_top_k,
                     self.rounded, s.index, b.selected, counts, b.gaps, m.indexer,
                 )  # fmt: skip
-            return indexer is not None
 
         qkv(
             x, b.positions, block.qkv, turns, eps, c.heads, self._raw_rounding, b.qr, b.q, s.raw,

@@ -66,7 +66,7 @@ def attention(
         ring: (S, D) float32, position p in row p % S.
         extra: (rows, D) float32, the second array of keys.
         spans: (n, 3) int64, as `key_spans` writes them; at least one key a row.
-        selected, counts: (n, k) int32 rows of `extra` to use, ascending, and (n,) int32 how many;
+        selected, counts: (n, k) int32 rows of `extra` to use, in order, and (n,) int32 how many;
             count -1 = the first spans[r, 2] rows.
         sinks: (H,) float32.
         positions: (n,) int64. turns: (positions, R) float32, cos and sin interleaved.

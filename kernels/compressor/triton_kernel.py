@@ -122,8 +122,8 @@ def _compress_kernel(
 ):  # fmt: skip
     """Programs of a row: pool, [pool of the indexer], stores, [stores of the indexer].
 
-    In place when the product has ended. Says nothing to the kernel after: that one is in the line,
-    and its wait for the line's kernels need not be one for a lane's.
+    In place when the product has ended. Says nothing to the kernel after, which is in the line and
+    begins when this one has ended.
     """
     all_written()
     part, row = tl.program_id(0), tl.program_id(1)

@@ -33,21 +33,18 @@ def row_parts(rows: int, mode: Mode) -> list[slice]:
 
 
 def product(
-    x: Any, weight: PackedMatrix, y: Any, mode: Mode, add: Any = None, soon: bool = False,
-    late: bool = False,
-) -> None:  # fmt: skip
+    x: Any, weight: PackedMatrix, y: Any, mode: Mode, add: Any = None, soon: bool = False
+) -> None:
     """y = x @ W^T (+ add), for any number of rows; y may take pieces, as `matmul` says.
 
     Args:
         soon: launch it before the kernel before it has ended, though it is large.
-        late: as `matmul` says, in the first launch; the others share its workspace.
     """
     space, name = split_space(x.device, lanes.current()), numerics(mode)
     soon = (soon or weight.nbytes < SMALL) and not lanes.current()
     for part in row_parts(x.shape[0], mode):
         rest = None if add is None else add[part]
-        matmul(x[part], weight, y[part], space, name, add=rest, soon=soon, late=late)
-        soon, late = soon or late, False
+        matmul(x[part], weight, y[part], space, name, add=rest, soon=soon)
 
 
 def product_pieces(

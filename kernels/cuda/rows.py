@@ -19,7 +19,7 @@ _MAGIC = tl.constexpr(12582912.0)
 @triton.jit
 def inverse_rms(squares, width, epsilon):
     """1 / sqrt(squares / width + epsilon)."""
-    return 1.0 / tl.sqrt(squares / width + epsilon)
+    return tl.rsqrt(squares / width + epsilon)
 
 
 @triton.jit

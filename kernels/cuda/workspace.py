@@ -19,14 +19,6 @@ def scratch(device: Any, name: str, *shape: int, dtype: Any = None) -> Any:
 
 
 @cache
-def counters(device: Any, name: str, count: int) -> Any:
-    """int32 counters of a name, zero at first; whoever counts with them leaves them at zero."""
-    import torch
-
-    return torch.zeros(count, dtype=torch.int32, device=device)
-
-
-@cache
 def split_space(device: Any, lane: int | str) -> Any:
     """Partial sums of the packed products on a device: those of one lane, or of the experts."""
     from kernels.packed import Workspace

@@ -60,7 +60,8 @@ def select_rows(
         turns: (positions, R) float32, cos and sin interleaved.
         rounded: round the queries to FP4.
         index_rows: (rows, ID) float32, as the indexer's compressor stores them.
-        selected: (n, k) int32, written: ascending; ties go to the lower index.
+        selected: (n, k) int32, written: ascending, on CUDA the best first; ties go to the lower
+            index.
         counts: (n,) int32, written: k, or -1 for a row that attends to all it sees.
         gaps: (n,) float32, written: k-th minus (k+1)-th score, inf where there is no choice.
     """

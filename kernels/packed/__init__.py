@@ -90,7 +90,6 @@ def matmul(
     add: Tensor | None = None,
     tile: Tile | None = None,
     soon: bool = False,
-    late: bool = False,
 ) -> None:
     """y[r] = x[r] @ W^T (+ add[r]), matrix by matrix of a stack.
 
@@ -102,8 +101,6 @@ def matmul(
         add: (n, count * outputs) float32, not y itself; not with pieces.
         tile: another tile than the matrix's own, for measurements.
         soon: launch before the kernel before on the stream has ended, which must have written x.
-        late: as `soon`, where x was there before the kernel before began: wait for that one only at
-            the end. Nothing may read y any more then, and the workspace must not be in its use.
     Raises:
         ValueError: for shapes that disagree, too many rows, or a workspace that is too small.
     """
@@ -111,8 +108,7 @@ def matmul(
     if numerics == "invariant" and n > EXACT_ROWS:
         for part in _parts(n):
             rest = None if add is None else add[part]
-            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile, soon=soon, late=late)
-            late = False
+            matmul(x[part], w, y[part], space, numerics, add=rest, tile=tile, soon=soon)
         return
     lanes = _lanes(n, numerics)
     t = tile or tile_of(w.kind, w.count, w.outputs, w.inputs)
@@ -130,7 +126,6 @@ def matmul(
     from kernels.packed.early import early
 
     _take_means(x, means, lanes)
-    late = late and not len(means)
     planes = _planes(w)
     matmuls, _ = _kernels()
     matmuls.matmul_kernel[tiles, t.split, w.count](
@@ -139,8 +134,7 @@ def matmul(
         0 if add is None else add.stride(0), *_sizes(w),
         KIND=w.kind, BN=t.rows, R=lanes, BK=t.block, SPLIT=t.split, WHOLE=whole, STAGES=t.stages,
         EVEN=w.outputs % t.rows == 0, ADD=add is not None, BACKWARDS=numerics == "batch",
-        FAST=x.is_cuda, LATE=late, num_warps=t.warps,
-        **(early(x.device) if soon or late else {}),
+        FAST=x.is_cuda, num_warps=t.warps, **(early(x.device) if soon else {}),
     )  # fmt: skip
 
 

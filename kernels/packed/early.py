@@ -3,7 +3,8 @@
 CUDA calls this programmatic dependent launch. A kernel that waits (`inputs_ready`, `all_written`)
 before it reads what the kernel before may still write may be launched with the arguments `early`:
 its programs are in place when their inputs are. One of its programs at least waits before it ends,
-so that who waits for it has waited for the kernels before it too.
+so that who waits for it has waited for the kernels before it too. In a captured graph the wait is
+for the kernels that its lanes' edges come from too, also for one that has let it begin.
 """
 
 from __future__ import annotations

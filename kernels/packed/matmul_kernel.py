@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.packed.decode import high_half, low_half
-from kernels.packed.early import all_written, inputs_ready, next_may_begin
+from kernels.packed.early import inputs_ready
 from kernels.packed.means import GROUP
 from kernels.packed.product import PANEL, in_order, product
 
@@ -17,17 +17,13 @@ def matmul_kernel(
     n, N, K, width, x_row, y_row, y_piece, add_row, size0, size1, size2, size3,
     KIND: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
     WHOLE: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr, ADD: tl.constexpr,
-    BACKWARDS: tl.constexpr, FAST: tl.constexpr, LATE: tl.constexpr,
+    BACKWARDS: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """Program (tile of rows, share of the inputs, matrix of the stack).
 
-    WHOLE: shares are added up here; else each is left in a piece of y. LATE: x was there before the
-    kernel before began; that one is waited for at the end only, for what comes after this one.
+    WHOLE: shares are added up here; else each is left in a piece of y.
     """
-    if LATE:
-        next_may_begin()
-    else:
-        inputs_ready()
+    inputs_ready()
     tile, share, matrix = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows = tile * BN + tl.arange(0, BN)
     inside = rows if EVEN else tl.minimum(rows, N - 1)
@@ -58,8 +54,6 @@ def matmul_kernel(
             acc += tl.load(add_ptr + (r * add_row)[None, :] + out, mask=wanted, other=0.0)
         y = y_ptr + (r * y_row)[None, :] + out
         tl.store(y, acc.to(y_ptr.dtype.element_ty), mask=wanted)
-    if LATE:
-        all_written()
 
 
 @triton.jit

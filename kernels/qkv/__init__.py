@@ -57,7 +57,7 @@ def qkv(
     ring: np.ndarray,
     origin: Any,
     mode: Mode,
-    beside: Callable[[], bool] = lambda: False,
+    beside: Callable[[], None] = lambda: None,
 ) -> None:
     """Project rows to queries and to the key-value row, and store the latter.
 
@@ -72,8 +72,7 @@ def qkv(
         ring: (S, D); row (position - origin) % S is written. origin: an int; a (1,) int64 tensor
             on CUDA.
         beside: called when qr is there: on CUDA before the product that makes q of it, so that what
-            takes longer than that begins first. Says whether it launched kernels that read qr: then
-            that product runs beside the last ones of them.
+            takes longer than that begins first.
     """
     if not isinstance(x, np.ndarray):
         _cuda().qkv(

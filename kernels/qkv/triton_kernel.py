@@ -100,7 +100,7 @@ def _finish(
 
 def qkv(
     x: Any, positions: Any, weights: Any, turns: Any, epsilon: float, heads: int, rounding: str,
-    qr: Any, q: Any, ring: Any, origin: Any, mode: Mode, beside: Callable[[], bool],
+    qr: Any, q: Any, ring: Any, origin: Any, mode: Mode, beside: Callable[[], None],
 ) -> None:  # fmt: skip
     """As `kernels.qkv.qkv`; `origin` is a (1,) int64 tensor, read on the device."""
     rows, rank, width = x.shape[0], weights.q_norm.shape[0], weights.kv_norm.shape[0]
@@ -113,9 +113,8 @@ def qkv(
         product(x, weights.kv, joined[:, 0, rank:], mode)
         perturb(joined[:, 0, rank:], positions, mode)
     _finish(joined, True, positions, weights, turns, epsilon, rounding, qr, ring, origin)
-    # Kernels that read qr begin when it is there, so what is launched after them need not wait.
-    read = beside()
-    product(qr, weights.q_b, q, mode, soon=True, late=read)
+    beside()
+    product(qr, weights.q_b, q, mode, soon=True)
     perturb(q, positions, mode)
 
 

@@ -16,11 +16,12 @@ def _cuda() -> Any:
     return triton_kernel
 
 
-def best_of(logits: Any, excluded: Any, ids: Any, values: Any) -> None:
-    """The k best ids of every row, best first, ties by id.
+def best_of(logits: Any, excluded: Any, ids: Any, values: Any, tokens: Any = None) -> None:
+    """The k best ids of every row, best first, ties by id; a NaN counts as infinity.
 
     Args:
         logits: (n, V) float32. excluded: (n, X) int64 ids that do not count, -1 = none.
         ids: (n, k) int64, written. values: (n, k) float32, written; -inf where nothing is left.
+        tokens: (V,) int64, what is written in place of an id; None = the id itself.
     """
-    _cuda().best_of(logits, excluded, ids, values)
+    _cuda().best_of(logits, excluded, ids, values, tokens)

@@ -20,6 +20,7 @@ def _chunk_kernel(
     chunk, row = tl.program_id(0), tl.program_id(1)
     at = chunk * CHUNK + tl.arange(0, CHUNK)
     x = tl.load(logits + row * size + at, mask=at < size, other=float("-inf"))
+    x = tl.where(x == x, x, float("inf"))
     for j in range(exclusions):
         out = tl.load(excluded + row * exclusions + j)
         x = tl.where(at == out, float("-inf"), x)
@@ -33,7 +34,10 @@ def _chunk_kernel(
 
 
 @triton.jit
-def _final_kernel(ids, values, best_ids, best_values, count, K: tl.constexpr, SIZE: tl.constexpr):
+def _final_kernel(
+    ids, values, best_ids, best_values, tokens, size, count, NAMED: tl.constexpr, K: tl.constexpr,
+    SIZE: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0)
     i = tl.arange(0, SIZE)
     x = tl.load(values + row * count + i, mask=i < count, other=float("-inf"))
@@ -41,12 +45,15 @@ def _final_kernel(ids, values, best_ids, best_values, count, K: tl.constexpr, SI
     for k in tl.static_range(K):
         best = tl.max(x, 0)
         index = tl.min(tl.where(x == best, at, 2147483647), 0)
-        tl.store(best_ids + row * K + k, index)
+        named = index
+        if NAMED:
+            named = tl.load(tokens + index, mask=index < size, other=index)
+        tl.store(best_ids + row * K + k, named)
         tl.store(best_values + row * K + k, best)
         x = tl.where(at == index, float("-inf"), x)
 
 
-def best_of(logits: Any, excluded: Any, ids: Any, values: Any) -> None:
+def best_of(logits: Any, excluded: Any, ids: Any, values: Any, tokens: Any = None) -> None:
     """As `kernels.top.best_of`."""
     (rows, size), k = logits.shape, ids.shape[1]
     chunks = triton.cdiv(size, CHUNK)
@@ -57,6 +64,7 @@ def best_of(logits: Any, excluded: Any, ids: Any, values: Any) -> None:
         num_warps=8,
     )  # fmt: skip
     _final_kernel[(rows,)](
-        some_ids, some, ids, values, chunks * k, K=k,
-        SIZE=max(16, triton.next_power_of_2(chunks * k)), num_warps=1,
+        some_ids, some, ids, values, ids if tokens is None else tokens, size, chunks * k,
+        NAMED=tokens is not None, K=k, SIZE=max(16, triton.next_power_of_2(chunks * k)),
+        num_warps=1,
     )  # fmt: skip
