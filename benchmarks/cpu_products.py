@@ -24,6 +24,9 @@ KINDS = {
     "Q8_0, float32": ("q8", EXACT),
     "Q8_0, 16 bits": ("q8", Mode(fixed=16)),
     "Q8_0, 8 bits": ("q8", Mode(fixed=8)),
+    "MXFP4, float32": ("fp4", EXACT),
+    "MXFP4, 16 bits": ("fp4", Mode(fixed=16)),
+    "MXFP4, 8 bits": ("fp4", Mode(fixed=8)),
     "F16, float32": ("f16", EXACT),
 }
 
@@ -32,7 +35,10 @@ def matrix(kind: str, rng: np.random.Generator) -> object:
     """A packed random matrix."""
     if kind == "f16":
         return pack([rng.standard_normal((OUTPUTS, INPUTS)).astype(np.float16)])
-    values = rng.integers(-128, 128, (OUTPUTS, INPUTS)).astype(np.int8)
+    if kind == "fp4":
+        values = rng.integers(0, 16, (OUTPUTS, INPUTS)).astype(np.uint8)
+    else:
+        values = rng.integers(-128, 128, (OUTPUTS, INPUTS)).astype(np.int8)
     return pack([(values, np.full((OUTPUTS, INPUTS // 32), 0.01, np.float16))])
 
 

@@ -131,7 +131,7 @@ class Bench:
             parts.new_state(),
             render(parts, entry.prompt),
             prefill_plan(numerics, "fp8"),
-            parts.window,
+            parts.drafter_window,
         )
         path, drafter = next(iter(parts.drafters.items()))
         plans = [ArmPlan(ArmInfo("plain", "arm", "plain", numerics, None, None, None))]

@@ -7,6 +7,7 @@ when there are any, else those of the lowest threshold. Pure functions; knows no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -74,12 +75,13 @@ def gated_cycles(arm: ArmRecord) -> dict[float, list[CycleFinished]]:
 
 
 def samples_of(cycles: Iterable[CycleFinished]) -> list[Sample]:
-    """(confidence, accepted) of every draft that was reached."""
+    """(confidence, accepted) of every draft that was reached; a NaN says nothing."""
     found = []
     for cycle in cycles:
         reached = min(cycle.proposed, cycle.accepted + 1)
         for i, confidence in enumerate(cycle.confidences[:reached]):
-            found.append((confidence, i < cycle.accepted))
+            if not math.isnan(confidence):
+                found.append((confidence, i < cycle.accepted))
     return found
 
 

@@ -173,7 +173,7 @@ def rate_sides(record: RunRecord | None, arm: ArmRecord | None) -> list[Side]:
     counted = depths(arm.tally.counts) if arm is not None else None
     # The arms' lists are the same objects as long as they grow.
     known = data and (len(data.plain_ns), len(data.dspark_ns), data.total, data.parting)
-    seen = (record, data and data.turns, known)
+    seen = (record, arm and arm.info, data and data.turns, known)
 
     def scatter(width: int, height: int, marks: Marks) -> list[Row]:
         return rates.box(data, width, height, marks) if data else []

@@ -277,8 +277,9 @@ def _inspect(argv: Sequence[str]) -> int:
     from pathlib import Path
 
     from ds4tui.inspect import format_report, inspect_files, to_json
-    from ds4tui.output import write_output
+    from ds4tui.output import check_writable, write_output
 
+    check_writable(args.json)
     report = inspect_files([Path(name) for name in args.files])
     if args.json is not None:
         write_output(args.json, to_json(report) + "\n")
@@ -301,14 +302,16 @@ def _export(argv: Sequence[str]) -> int:
     from ds4tui.output import Progress
     from engine.export import export_pair
     from engine.gguf import open_gguf
+    from engine.tensor_table import DRAFTED
 
     target, drafters, _ = options.model_files(args.model, args.mtp)
     progress = Progress()
     try:
         with interrupts.raised():
+            drafter = open_gguf(drafters[0]) if drafters else None
             written = export_pair(
                 open_gguf(target),
-                open_gguf(drafters[0]) if drafters else None,
+                drafter,
                 Path(args.out),
                 form="f32" if args.f32 else "quantised",
                 overwrite=args.overwrite,
@@ -318,6 +321,9 @@ def _export(argv: Sequence[str]) -> int:
         progress.clear()
     for file in written:
         print(visible(f"{file.role}: {file.path} ({file.size} bytes)"))
+    if drafter is not None and DRAFTED in drafter.tensors:
+        print(f"The drafter has a draft vocabulary ({DRAFTED}), which llama.cpp's graph of "
+            "DeepSeek-V4 blocks does not read yet.")  # fmt: skip
     return 0
 
 

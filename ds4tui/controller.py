@@ -17,7 +17,6 @@ from ds4tui.changes import Changes
 from ds4tui.intake import Intake
 from ds4tui.knobs_now import Choices, knobs_of, next_confidence
 from ds4tui.link import EngineLink, ReplayLink, TraceLink
-from ds4tui.pair import PairRecord
 from ds4tui.playback import Playback
 from ds4tui.run_state import RunState
 from engine.errors import Ds4Error
@@ -97,14 +96,9 @@ class Controller(Intake):
         The one shown; over the runs of a matrix or a sweep, whose arms are others, the one that was
         shown before them.
         """
-        record, sets = self.record, self.suites.get("set")
-        if isinstance(record, PairRecord):
-            record = self.newest
+        record = self.looked_at
         arms = [arm for arm in record.arms if arm.info.is_compared] if record else []
-        if record is None or record.started is None or len(arms) != len(self.settings.dspark):
-            return self._turned_before
-        suite = record.started.suite_id
-        if suite and (sets is None or suite != sets.started.suite_id):
+        if record is None or len(arms) != len(self.settings.dspark) or self.arms_of(record):
             return self._turned_before
         return next((n for n, arm in enumerate(arms) if arm is record.dspark), 0)
 
@@ -252,7 +246,9 @@ class Controller(Intake):
 
     def _begin(self) -> None:
         self.end_playback()
-        self._chosen = None
+        before, self._chosen = self.looked_at, None
+        if self._record is not None:
+            self._keep_arm(before, self._record)
         self.failure = None
         self.state = RunState.PREFILL
         self.steps.pop("prefill", None)

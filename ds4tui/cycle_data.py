@@ -18,6 +18,7 @@ CUTS = {
     "budget": "over the token budget",
     "context": "over the context",
     "eos": "after the end of the text",
+    "excluded": "no token left to draft",
     "strict": "strict drafts nothing",
 }
 
@@ -93,7 +94,7 @@ def _outcome(record: RunRecord, arm: ArmRecord, cycle: CycleFinished, at: int) -
         gate = gate_at(arm, cycle.cycle)
         said = cycle.confidences[at] if at < len(cycle.confidences) else None
         numbers = f" {fraction(said, 2)} < {fraction(gate, 2)}" if said is not None and gate else ""
-        words.append(f"cut by gate{numbers}")
+        words.append(f"cut by gate{': NaN' if cycle.is_cut_by_nan else numbers}")
     elif cut_here:
         words.append(CUTS.get(cycle.clip, "not proposed"))
     return "; ".join(words) or "not reached"

@@ -90,10 +90,12 @@ def _role(file: GGUFFile) -> tuple[str, Report | None, str | None]:
 def _pair(target: GGUFFile, drafter: GGUFFile) -> Report:
     pair: Report = {"target": str(target.path), "drafter": str(drafter.path)}
     try:
-        config = DrafterConfig.from_gguf(drafter, ModelConfig.from_gguf(target))
+        whole = ModelConfig.from_gguf(target)
+        config = DrafterConfig.from_gguf(drafter, whole)
     except Ds4Error as error:
-        return pair | {"fits": False, "reason": str(error), "config": None}
-    return pair | {"fits": True, "reason": "", "config": _fields(config)}
+        return pair | {"fits": False, "reason": str(error), "config": None, "vocab_size": None}
+    fits = {"fits": True, "reason": "", "config": _fields(config)}
+    return pair | fits | {"vocab_size": whole.vocab_size}
 
 
 def _fields(config: ModelConfig | DrafterConfig) -> Report:
@@ -179,7 +181,9 @@ def _format_pair(pair: Report) -> str:
     files = f"{one_line(pair['drafter'])} with {one_line(pair['target'])}"
     if not pair["fits"]:
         return f"Does not fit: {files}\n  {visible(pair['reason'], keep='')}"
-    return "\n".join([f"Fits: {files}", *_settings(pair["config"])])
+    drafted, every = pair["config"]["draft_vocabulary"], pair["vocab_size"]
+    some = [] if drafted is None else [f"  drafts from {drafted:,} of {every:,} tokens"]
+    return "\n".join([f"Fits: {files}", *some, *_settings(pair["config"])])
 
 
 def _settings(values: Mapping[str, object]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ds4tui.changes import Changes
 from ds4tui.over_prompts import OverPrompts
 from ds4tui.paint.panes import LoadStep
+from ds4tui.pair import PairRecord
 from ds4tui.playback import Playback
 from ds4tui.run_record import RunRecord, is_same, newest_of
 from ds4tui.run_state import RunState
@@ -36,6 +37,13 @@ from engine.events import (
     TokensCommitted,
     TokenText,
 )
+
+_Kinds = tuple[tuple[str, str], ...]
+"""Kind and role of every arm of a run."""
+
+
+def _kinds(record: RunRecord) -> _Kinds:
+    return tuple((arm.info.kind, arm.info.role) for arm in record.arms)
 
 
 class Intake:
@@ -63,6 +71,7 @@ class Intake:
         self._played: RunRecord | None = None
         self._record: RunRecord | None = None
         self._chosen: RunRecord | None = None
+        self._arms_shown: dict[str, tuple[_Kinds, int]] = {}
         self._open: dict[str, RunRecord] = {}
         self._ended: list[RunRecord] = []
         self._clock = clock
@@ -78,6 +87,17 @@ class Intake:
     def kept(self) -> RunRecord | None:
         """The run shown when nothing is replayed."""
         return self._chosen if self._chosen is not None else self._record
+
+    @property
+    def looked_at(self) -> RunRecord | None:
+        """The run shown; while two arms of any runs are put together, the newest one."""
+        record = self.record
+        return self.newest if isinstance(record, PairRecord) else record
+
+    def arms_of(self, record: RunRecord) -> str:
+        """The matrix or sweep that a run's arms are of; "" where they are those of the settings."""
+        suite, sets = record.started.suite_id if record.started else "", self.suites.get("set")
+        return "" if sets is not None and suite == sets.started.suite_id else suite
 
     @property
     def newest(self) -> RunRecord | None:
@@ -131,8 +151,10 @@ class Intake:
         return True
 
     def end_playback(self) -> None:
-        """Show the finished run again."""
+        """Show the finished run again, and of it the arm that was shown."""
         self.playback = None
+        if self._played is not None and self.kept is not None:
+            self._keep_arm(self._played, self.kept)
         self._played = None
 
     # Events
@@ -182,6 +204,7 @@ class Intake:
             record = self._open[event.run_id] = RunRecord()
         record.feed(event)
         if isinstance(event, RunStarted):
+            self._keep_arm(self.looked_at, record)
             self.end_playback()
             if self._record is not None:
                 self._record.pack()
@@ -225,12 +248,26 @@ class Intake:
             case _:
                 pass
 
+    def _keep_arm(self, before: RunRecord | None, record: RunRecord) -> None:
+        """Show the arm that was shown of the run before, where the next one has such arms.
+
+        A matrix or a sweep has other arms than the settings: what is shown of it and what is shown
+        before and after it are kept apart.
+        """
+        if before is not None and before.arms:
+            self._arms_shown[self.arms_of(before)] = _kinds(before), before.shown_arm
+        kinds, arm = self._arms_shown.get(self.arms_of(record), ((), 1))
+        if kinds == _kinds(record):
+            record.choose(arm)
+
     def play(self, changes: Changes) -> None:
         """Take what has come due of slow motion."""
         assert self.playback is not None
         assert self._played is not None
         events = self.playback.poll()
         if self.playback.take_rewind():
+            if self.kept is not None:
+                self._keep_arm(self._played, self.kept)
             self._played = RunRecord(keep_events=False)
         for event in events:
             self._played.feed(event)

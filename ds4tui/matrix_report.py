@@ -292,6 +292,7 @@ class MatrixReport:
             "prompts": [self._prompt(index) for index in sorted({i for _, i in self._plain})],
             "categories": [found for cell in self.order for found in self.categories(cell)],
             "withheld": self.withheld(),
+            "notices": list(dict.fromkeys(t for run in runs for t in run.document["notices"])),
             "set": self.name,
         }
 

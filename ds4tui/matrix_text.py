@@ -185,8 +185,8 @@ def print_document(console: Console, document: Document) -> None:
         console.print(make_table(*_by_prompt(document, numerics)))
     print_categories(console, document["categories"])
     console.print(Text(f"\n{LEGEND}"))
-    for line in numerics_lines(document):
-        console.print(Text(line))
+    for line in (*numerics_lines(document), *document["notices"]):
+        console.print(Text(visible(line)))
     bad = document["as_required"] is not True
     console.print(Text(verdict(document), style="bold reverse" if bad else "bold"))
 
@@ -205,6 +205,7 @@ def markdown(document: Document) -> str:
         ):
             lines += markdown_table(head, body)
     lines += markdown_categories(document["categories"])
-    lines += [LEGEND, "", *(f"- {escaped(line)}" for line in numerics_lines(document)), ""]
+    told = (*numerics_lines(document), *document["notices"])
+    lines += [LEGEND, "", *(f"- {escaped(line)}" for line in told), ""]
     shown = ", ".join(f"{k} {v}" for k, v in document["environment"].items())
     return "\n".join([*lines, escaped(f"Environment: {shown}"), ""])

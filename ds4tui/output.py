@@ -65,8 +65,18 @@ def check_writable(path: str | None) -> None:
         problem = "lies in a folder that does not exist"
     elif not os.access(folder, os.W_OK):
         problem = "lies in a folder that cannot be written to"
+    elif _is_model(path):
+        problem = "is a model file, which no result replaces"
     if problem:
         raise Ds4Error("Cannot write", f"{one_line(path)} {problem}.", "Give another file.")
+
+
+def _is_model(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
 
 
 def write_output(path: str, text: str) -> None:

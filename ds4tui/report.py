@@ -123,9 +123,8 @@ def file_document(files: Sequence[FileInfo], role: str) -> Document | None:
 
 def file_documents(files: Sequence[FileInfo], role: str) -> list[Document]:
     """What is said of every file with a role, in the order of the command line."""
-    names = ("path", "sha256", "architecture", "parameters", "name", "size", "quantisation")
     found = [asdict(file) for file in files if file.role == role]
-    return [{name: file[name] for name in names} for file in found]
+    return [{name: value for name, value in file.items() if name != "role"} for file in found]
 
 
 def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:

@@ -131,6 +131,8 @@ def _setting(document: Document) -> Iterator[str]:
             continue
         name = escaped(PurePath(file["path"]).name)
         size = f"{file['size']} bytes, {file['parameters']} parameters"
+        if file["drafted"]:
+            size += f", drafts from {file['drafted']} tokens"
         architecture = escaped(file["architecture"])
         yield f"- {role}: {name} ({escaped(file['name'])}, {architecture}, {size})"
         yield f"  - sha256 {file['sha256'] or 'not computed: the file is large'}"

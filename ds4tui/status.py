@@ -238,24 +238,25 @@ def _wanted_keys(controller: Controller) -> list[str]:
     parted = record is not None and record.dspark is not None and bool(record.dspark.diverged)
     if _plays(controller):
         time = ["pause", "slower faster", "step_back step", "seek"]
-        return [*time, "escape", "divergence", "copy", "help"]
+        return [*time, "escape", "divergence", "other_arm", "copy", "help"]
     match controller.state:
         case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
             knobs = ["policy", "confidence", "block", "numerics"]
-            return ["pause", "escape", "divergence", *knobs, "rejected", "prompt", "help"]
+            look = ("divergence", "other_arm")
+            return ["pause", "escape", *look, *knobs, "rejected", "prompt", "help"]
         case RunState.LOADING:
             return ["prompt", "numerics", "policy", "theme", "quit", "help"]
         case RunState.FAILED:
             return ["run", "prompt", "copy", "quit", "help"]
         case _ if parted:
             return [
-                *("run", "numerics", "policy", "divergence", "prompt"),
+                *("run", "numerics", "policy", "divergence", "other_arm", "prompt"),
                 *("token", "rejected", PROMPTS, "slow", "drift", "copy", "help"),
             ]
         case _:
             return [
-                *("run", "all_cells", PROMPTS, "prompt", "numerics", "policy", "slow"),
-                *("token", "rejected", "confidence", "copy", "help"),
+                *("run", "all_cells", "other_arm", PROMPTS, "prompt", "numerics", "policy"),
+                *("slow", "token", "rejected", "confidence", "copy", "help"),
             ]
 
 
@@ -293,6 +294,7 @@ def _labels(controller: Controller) -> dict[str, str]:
         "block": "Block",
         "divergence": "Divergence",
         "drift": "First drift",
+        "other_arm": "Other arm",
         "token": "Token",
         "rejected": "Rejected",
         "prompt": "Prompt",

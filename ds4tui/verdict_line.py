@@ -6,6 +6,7 @@ Textual.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -195,14 +196,18 @@ def _proposes_nothing(dspark: ArmRecord) -> bool:
 
 def _no_proposals(dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
     cycles = len(dspark.cycles)
-    # A pause only follows from what stopped the cycles before it.
-    drafted = [cycle.clip for cycle in dspark.cycles if cycle.clip != "pause"]
+    # A pause follows from what stopped the cycles before it, and a last token needs no drafts.
+    drafted = [cycle.clip for cycle in dspark.cycles if cycle.confidences]
     last = (drafted[-1] if drafted else "") or "none"
-    highest = max((max(c.confidences, default=0.0) for c in dspark.cycles), default=0.0)
     text = f"in {cycles} cycles; last stage that ran: {last}"
     if last != "confidence":
         return VerdictLine("withheld", "! 0 PROPOSALS", (text,))
-    gate = dspark.info.confidence
+    known = [said for c in dspark.cycles for said in c.confidences if not math.isnan(said)]
+    if not known:
+        nan = "every confidence is NaN, which the gate never passes"
+        bodies = (f"in {cycles} cycles; {nan}", nan)
+        return VerdictLine("withheld", "! 0 PROPOSALS", bodies)
+    gate, highest = dspark.info.confidence, max(known)
     text += f", highest {fraction(highest, 2)}"
     text += f" < {fraction(gate, 2)}" if gate is not None else ""
     hint = f"{key['confidence_down']} lowers the gate"

@@ -46,6 +46,7 @@ def arm_plans(
     plans = [ArmPlan(ArmInfo("plain", "arm", "plain", numerics, None, None, None))]
     for name, knobs in zip(arm_names(settings.dspark), settings.dspark, strict=True):
         assert knobs.mtp is not None
+        drafter = parts.drafters[knobs.mtp]
         gated = knobs.commit != "strict"
         info = ArmInfo(
             name,
@@ -56,9 +57,11 @@ def arm_plans(
             knobs.confidence if gated else None,
             knobs.draft_max if gated else None,
             knobs.mtp,
-            parts.drafters[knobs.mtp].block_size,
+            drafter.block_size,
+            drafter.noise_id,
+            drafter.window,
         )
-        plans.append(ArmPlan(info, parts.drafters[knobs.mtp], knobs, parts.gates[knobs.mtp]))
+        plans.append(ArmPlan(info, drafter, knobs, parts.gates[knobs.mtp]))
     repeated = list(plans) if settings.controls else []
     recordings = _numbered([f"recorded {recorded.name}" for recorded in against])
     for name, recorded in zip(recordings, against, strict=True):

@@ -164,7 +164,7 @@ class Steps:
         self._timeline.begin(np.array(rows.logits)[-1])
         self._timeline.ids.append(self._batch[0])
         self._snapshot = state.snapshot()
-        self._taps = copy_of(rows.taps[-parts.window :])
+        self._taps = copy_of(rows.taps[-parts.drafter_window :])
         self._context: Any = None
         if self._drafter is not None:
             self._context = self._drafter.new_context()

@@ -140,8 +140,7 @@ def dspark_arm(
 ) -> Iterator[Step]:
     """Draft, verify, commit; one cycle a step."""
     knobs = control.knobs[stamp.arm]
-    pause = Pause()
-    cycle = 0
+    pause, cycle, told = Pause(), 0, False
     while (reason := end_of(timeline, control)) is None:
         if not timeline.ids:
             yield _first(timeline, stamp)
@@ -150,7 +149,11 @@ def dspark_arm(
         if control.knobs[stamp.arm] != knobs:
             turned = (_changed(stamp, cycle, knobs, control.knobs[stamp.arm]),)
             knobs = control.knobs[stamp.arm]
-        yield (*turned, *_cycle(timeline, stamp, control, knobs, markov, pause, cycle))
+        finished, committed = _cycle(timeline, stamp, control, knobs, markov, pause, cycle)
+        warned: Step = ()
+        if finished.is_cut_by_nan and not told:
+            warned, told = (_nan(stamp, timeline.info.name),), True
+        yield (*turned, finished, committed, *warned)
         cycle += 1
     timeline.reason = reason
 
@@ -162,6 +165,11 @@ def _changed(stamp: Stamp, cycle: int, old: Knobs, new: Knobs) -> SettingsChange
     return SettingsChanged(*stamp(), cycle, changed)
 
 
+def _nan(stamp: Stamp, name: str) -> Notice:
+    what = f"{name}: the drafter's confidence is NaN, which the gate never passes"
+    return Notice(*stamp(), "warning", f"{what}, so such drafts are not proposed.")
+
+
 def _cycle(
     timeline: Timeline,
     stamp: Stamp,
@@ -170,7 +178,7 @@ def _cycle(
     markov: bool,
     pause: Pause,
     cycle: int,
-) -> Step:
+) -> tuple[CycleFinished, TokensCommitted]:
     anchor, position = timeline.ids[-1], timeline.state.position
     proposal, drafts = _propose(timeline, control, knobs, markov, pause)
     if drafts:

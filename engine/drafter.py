@@ -16,6 +16,7 @@ import numpy as np
 
 from engine.arrays import Array, Arrays, copy_of
 from engine.buffers import Buffers
+from engine.draft_vocabulary import DraftVocabulary
 from engine.model import Model
 from engine.state import MAX_ROWS
 from engine.weights import DrafterWeights
@@ -66,6 +67,10 @@ class DrafterContext:
 class Drafter:
     """A loaded drafter; nothing about it changes after loading, its buffers apart.
 
+    Attributes:
+        output: the head, its own or its target's, packed (Vd, D).
+        vocabulary: the tokens of the head's rows.
+
     Raises:
         ValueError: when the model does not tap the layers that the drafter reads.
     """
@@ -80,6 +85,7 @@ class Drafter:
         self.config = config
         self.block_size = config.block_size
         self.noise_id = config.noise_id
+        self.window = config.window
         self.weights = weights
         self.model = model
         self._rounding: Rounding = "fp8" if model.rounded else "none"
@@ -87,6 +93,9 @@ class Drafter:
             model.sizes, vocab=0, experts_used=config.experts_used, selectable=0, taps=0
         )
         arrays = self._arrays = model.arrays
+        self.output = model.weights.output if weights.output is None else weights.output
+        drafted = None if weights.vocabulary is None else arrays.host(weights.vocabulary)
+        self.vocabulary = DraftVocabulary(model.config.vocab_size, drafted)
         self._buffers = Buffers(config.block_size, sizes, arrays)
         self._block_rows = arrays.zeros((config.block_size, model.config.head_dim))
         self._main = arrays.zeros((MAX_ROWS, model.config.dim))
@@ -96,7 +105,7 @@ class Drafter:
 
     def new_context(self) -> DrafterContext:
         """Empty rings."""
-        rows = self.config.window + MAX_ROWS
+        rows = self.window + MAX_ROWS
         shape = (self.config.stages, rows, self.model.config.head_dim)
         return DrafterContext(self._arrays, shape)
 
@@ -107,7 +116,7 @@ class Drafter:
             taps: (n, T * D) float32 of positions position..position + n - 1. Rows from `position`
                 on are replaced; positions missing before it empty the context.
         """
-        skipped = max(0, len(taps) - self.config.window)
+        skipped = max(0, len(taps) - self.window)
         context.take(position + skipped, len(taps) - skipped)
         for first in range(skipped, len(taps), MAX_ROWS):
             self._extend(context, taps[first : first + MAX_ROWS], position + first)
@@ -134,7 +143,7 @@ class Drafter:
         ids = [anchor] + [self.noise_id] * (size - 1)
         self._arrays.put(b.inputs, (ids, range(position, position + size)))
         end = min(context.end, position)
-        span = max(context.start, end - self.config.window), end, size
+        span = max(context.start, end - self.window), end, size
         self._arrays.put(b.spans[0], [span] * size)
         b.origin = self._arrays.scalar(position, b.origin)
         if self._chain is not None:
@@ -176,7 +185,7 @@ class Drafter:
             attention(
                 b.q, ring, self._block_rows, b.spans[0], b.selected, b.all_rows, stage.sinks,
                 b.positions, model.turns, eps, b.o, DRAFT,
-                reach=(self.config.window, self.block_size),
+                reach=(self.window, self.block_size),
             )  # fmt: skip
             y = attn_out(b.o, stage.attn_out, b.y, b.positions, DRAFT)
             hc_turn(
@@ -223,22 +232,22 @@ class Block:
         return confidence(self.hidden[row], w.markov_embedding, previous, w.confidence, bias)
 
     def logits(self, row: int) -> np.ndarray:
-        """(V,) float32 without the Markov bias; not to be changed.
+        """(V,) float32 without the Markov bias; not to be changed. -inf for undraftable tokens.
 
         The head runs once for all rows: reading its weights costs more than rows that a gate cuts.
         """
-        return self._drafter.model.arrays.host(self._heads()[row])
+        drafter = self._drafter
+        return drafter.vocabulary.spread(drafter.model.arrays.host(self._heads()[row]))
 
     def _heads(self) -> Any:
-        """(B, V) on the device."""
+        """(B, Vd) on the device."""
         if self._logits is None:
-            w, model = self._drafter.weights, self._drafter.model
-            rows = len(self.hidden)
-            self._logits = model.arrays.empty((rows, model.config.vocab_size))
+            drafter, model, rows = self._drafter, self._drafter.model, len(self.hidden)
+            self._logits = model.arrays.empty((rows, drafter.vocabulary.rows))
             positions = model.arrays.take(np.arange(rows))
             head(
-                self.hidden, w.norm, model.weights.output, model.config.norm_eps, self._logits,
-                positions, DRAFT,
+                self.hidden, drafter.weights.norm, drafter.output, model.config.norm_eps,
+                self._logits, positions, DRAFT,
             )  # fmt: skip
         return self._logits
 
@@ -247,9 +256,15 @@ class Block:
 
         -1 in place of the argmax when a score is NaN.
         """
+        scores, best = self._score(row, previous)
+        vocabulary = self._drafter.vocabulary
+        return vocabulary.spread(scores), vocabulary.token(best)
+
+    def _score(self, row: int, previous: int) -> tuple[np.ndarray, int]:
+        """As `scores`, (Vd,) by rows of the head."""
         w, arrays = self._drafter.weights, self._drafter.model.arrays
         if self._scored is None or self._scored[0] != (row, previous):
-            scores = arrays.empty((self._drafter.model.config.vocab_size,))
+            scores = arrays.empty((self._drafter.vocabulary.rows,))
             logits = self._heads()[row]
             best = markov_scores(w.markov_embedding, previous, w.markov_output, logits, scores)
             self._scored = (row, previous), arrays.host(scores), best
@@ -259,5 +274,7 @@ class Block:
         """The best token of a row after `previous`, where finding it costs nothing extra."""
         if previous is None:
             return None
-        scores, best = self.scores(row, previous)
-        return best if best >= 0 and scores[best] > -np.inf else None
+        scores, best = self._score(row, previous)
+        if best < 0 or scores[best] == -np.inf:
+            return None
+        return self._drafter.vocabulary.token(best)

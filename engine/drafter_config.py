@@ -1,6 +1,8 @@
 """A DSpark drafter's configuration, read from its GGUF file and held against its target.
 
-Owns the metadata keys of both dialects: `deepseek4-dspark` (ds4) and `dflash` (llama.cpp).
+Owns the metadata keys of both dialects: `deepseek4-dspark` (ds4) and `dflash` (llama.cpp). In both
+a drafter may have a head of its own (`output.weight`) and with it a draft vocabulary (`d2t`), the
+tokens of the head's and the Markov output's rows; for ds4's dialect that is an extension.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import numpy as np
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile
 from engine.tensor_table import (
+    DRAFTED,
+    OWN_HEAD,
     Expected,
     Geometry,
     check_present,
@@ -50,6 +54,8 @@ class DrafterConfig:
         swiglu_clamp: per stage; 0 is no clamp.
         has_confidence: whether the file holds a confidence head.
         confidence_bias: added to that head's logit.
+        own_head: whether the file holds an output head; else the target's is used.
+        draft_vocabulary: how many tokens can be drafted, by `d2t`; None = all of the target's.
         path: the file, fit to be shown.
     """
 
@@ -67,6 +73,8 @@ class DrafterConfig:
     swiglu_clamp: tuple[float, ...] = ()
     has_confidence: bool = True
     confidence_bias: float = 0.0
+    own_head: bool = False
+    draft_vocabulary: int | None = None
     path: str = ""
 
     def tensor_name(self, canonical: str) -> str:
@@ -81,7 +89,14 @@ class DrafterConfig:
             experts_used=self.experts_used,
             expert_dim=self.expert_dim,
         )
-        table = drafter_table(geometry, self.stages, len(self.target_layers), self.markov_rank)
+        table = drafter_table(
+            geometry,
+            self.stages,
+            len(self.target_layers),
+            self.markov_rank,
+            own_head=self.own_head,
+            drafted=self.draft_vocabulary,
+        )
         return [e for e in table if self.has_confidence or "confidence_head" not in e.name]
 
     @staticmethod
@@ -94,7 +109,11 @@ class DrafterConfig:
         """
         dialect = _dialect(file, target)
         read = _dspark if dialect == "dspark" else _dflash
-        config = read(_Pair(file, target))
+        pair = _Pair(file, target)
+        config = read(pair)
+        _refuse_unread(pair)
+        own_head, drafted = OWN_HEAD in file.tensors, _drafted(pair, config)
+        config = replace(config, own_head=own_head, draft_vocabulary=drafted)
         table = config.table(target)
         check_tensors(file, table, {e.name: config.tensor_name(e.name) for e in table})
         return config
@@ -244,7 +263,6 @@ def _dflash(pair: _Pair) -> DrafterConfig:
             pair.misfit(f"metadata key {p + flag!r}", found, expected)
     stages = file.get_int(p + "block_count", 1, 8)
     _fit_dflash_keys(pair)
-    _refuse_own_tables(pair)
     confidence = "conf_proj.weight" in file.tensors
     pair.present(stages, target.geometry, confidence=confidence, dialect="dflash")
     experts, expert_dim, rank = pair.fit_shapes("dflash", stages)
@@ -286,11 +304,40 @@ def _number(file: GGUFFile, name: str, default: float) -> float:
     return float(values[0]) if values.size == 1 else float("nan")
 
 
-def _refuse_own_tables(pair: _Pair) -> None:
-    """What the dialect allows and this engine does not read must not be dropped silently."""
-    for name in ("token_embd.weight", "output.weight", "d2t"):
-        if name in pair.file.tensors:
-            pair.misfit(f"tensor {name!r}", "in the file", "the target's to be used (none here)")
+def _drafted(pair: _Pair, config: DrafterConfig) -> int | None:
+    """The size of the draft vocabulary, whose ids are checked; None without one.
+
+    They must rise, so that the first of several best rows is that of the lowest token.
+    """
+    file, what = pair.file, f"tensor {DRAFTED!r}"
+    if DRAFTED not in file.tensors:
+        return None
+    if OWN_HEAD not in file.tensors:
+        pair.misfit(what, f"in the file without {OWN_HEAD!r}", "both or neither")
+    info = file.tensors[DRAFTED]
+    if info.type != "I64":
+        pair.misfit(f"the type of {what}", info.type, "I64")
+    markov = config.tensor_name(f"mtp.{config.stages - 1}.markov_head.markov_w2.weight")
+    for name in (OWN_HEAD, markov):
+        rows = file.tensors[name].elements // file.tensors[name].shape[-1]
+        if info.shape != (rows,):
+            shape = list(info.shape)
+            pair.misfit(f"the shape of {what}", shape, f"[{rows}] for the rows of {name!r}")
+    ids = file.integers(DRAFTED)
+    outside = ids[(ids < 0) | (ids >= pair.target.vocab_size)]
+    if outside.size:
+        pair.misfit(f"an id of {what}", outside[0], f"0 to {pair.target.vocab_size - 1}")
+    falls = np.flatnonzero(ids[1:] <= ids[:-1])
+    if falls.size:
+        first, second = ids[falls[0] : falls[0] + 2].tolist()
+        pair.misfit(f"the order of {what}", f"{first} before {second}", "rising ids, each once")
+    return len(ids)
+
+
+def _refuse_unread(pair: _Pair) -> None:
+    """What llama.cpp's dialect allows and this engine does not read is not dropped silently."""
+    if "token_embd.weight" in pair.file.tensors:
+        pair.misfit("tensor 'token_embd.weight'", "in the file", "none: the target's is used")
     for name in ("fc.scale", "markov_w2.scale"):
         scale = _number(pair.file, name, 1.0)
         if scale != 1.0:

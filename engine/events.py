@@ -8,6 +8,7 @@ Fields with a default came later than the first trace files: read them as option
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -53,7 +54,13 @@ TIME_KINDS = tuple(field.name for field in fields(TimeSplit))
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One model file: role `target` or `drafter`; `quantisation` is (type, tensors, bytes)."""
+    """One model file.
+
+    Args:
+        role: `target` or `drafter`.
+        quantisation: (type, tensors, bytes).
+        drafted: tokens of a drafter's draft vocabulary; 0 = it has none and drafts any token.
+    """
 
     role: str
     path: str
@@ -63,6 +70,7 @@ class FileInfo:
     name: str
     parameters: int
     quantisation: tuple[tuple[str, int, int], ...]
+    drafted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,8 @@ class ArmInfo:
     Args:
         drafter: path of its file.
         block_size: drafts of a whole block of that; 0 = not told, see `RunStarted.block_of`.
+        noise_id: token that fills its blocks after the anchor; -1 = not told, see `noise_of`.
+        window: context rows that its blocks see; 0 = not told, see `window_of`.
     """
 
     name: str
@@ -83,6 +93,8 @@ class ArmInfo:
     draft_max: int | None
     drafter: str = ""
     block_size: int = 0
+    noise_id: int = -1
+    window: int = 0
 
     @property
     def is_compared(self) -> bool:
@@ -152,8 +164,9 @@ class PromptRendered(Event):
 class RunStarted(Event):
     """The whole setting of a run, known before its first token.
 
-    `settings` are (name, value) as text: see `engine.settings`. `prompt_ids` holds the whole
-    conversation of a follow-up turn, of which the first `cached` were evaluated in earlier turns.
+    `block_size` and `noise_id` are the default drafter's, `window` is the target's. `settings` are
+    (name, value) as text: see `engine.settings`. `prompt_ids` holds the whole conversation of a
+    follow-up turn, of which the first `cached` were evaluated in earlier turns.
     """
 
     environment: tuple[tuple[str, str], ...]
@@ -178,6 +191,14 @@ class RunStarted(Event):
     def block_of(self, arm: ArmInfo) -> int:
         """Drafts of a whole block of an arm, 0 for one that drafts nothing by its kind."""
         return (arm.block_size or self.block_size) if arm.kind == "dspark" else 0
+
+    def noise_of(self, arm: ArmInfo) -> int:
+        """Id of the token that fills a DSpark arm's blocks after the anchor."""
+        return arm.noise_id if arm.noise_id >= 0 else self.noise_id
+
+    def window_of(self, arm: ArmInfo) -> int:
+        """Context rows that a DSpark arm's blocks see."""
+        return arm.window or self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +246,9 @@ class CycleFinished(Event):
         depth: tokens committed.
         recheck_cut: accepted drafts that a re-decode dropped.
         clip: why fewer drafts than the block were proposed: `` (none), `confidence`, `draft_max`,
-            `budget`, `context`, `eos` (a draft ended the text), `strict`, `pause` (nothing was
-            drafted after cycles that lost: `engine.propose.Pause`).
+            `budget`, `context`, `eos` (a draft ended the text), `excluded` (no token was left to
+            draft), `strict`, `pause` (nothing was drafted after cycles that lost:
+            `engine.propose.Pause`).
     """
 
     cycle: int
@@ -246,6 +268,11 @@ class CycleFinished(Event):
     recheck_cut: int
     clip: str
     time: TimeSplit
+
+    @property
+    def is_cut_by_nan(self) -> bool:
+        """The gate cut the block at a confidence that is NaN, which it never passes."""
+        return self.clip == "confidence" and any(map(math.isnan, self.confidences[-1:]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Writing a pair of files in llama.cpp's dialect, as F32 or as quantised.
 
 The target stays architecture `deepseek4`; the drafter becomes `dflash`: other names, its own copy
-of the geometry and of the vocabulary, tapped layers counted from the embedding. Reads files, never
-a loaded model.
+of the geometry and of the vocabulary, tapped layers counted from the embedding. A head of its own
+and a draft vocabulary (`d2t`) stay as they are; of these llama.cpp's graph of DeepSeek-V4 blocks
+takes the head (seen in the sources of llama-cpp-python 0.3.36), and `d2t` only its other DFlash
+graph does. Reads files, never a loaded model.
 """
 
 from __future__ import annotations
@@ -228,7 +230,8 @@ def _converted(
     def one(index: int, source: str, name: str, expected: Expected) -> TensorData:
         stored = file.tensors[source].type
         small = expected.role == "vector" or any(part in name for part in _F32_PARTS)
-        kind = "F32" if expected.role != "ids" and (form == "f32" or small) else stored
+        whole = expected.role in ("ids", "tokens")
+        kind = "F32" if not whole and (form == "f32" or small) else stored
 
         def made() -> np.ndarray:
             if progress is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from engine.errors import Ds4Error
 from engine.foreign import HEAD_BYTES, describe
 from engine.gguf_header import Header, MetaValue, TensorInfo, parse_header
-from engine.quant_types import SUPPORTED, supported_names
+from engine.quant_types import INTEGERS, SUPPORTED, supported_names
 from engine.text import one_line
 
 HASHED_BYTES = 4 << 30
@@ -117,7 +117,7 @@ class GGUFFile:
     @property
     def parameters(self) -> int:
         """Values of all tensors but the tables of ids."""
-        return sum(info.elements for info in self.tensors.values() if info.type != "I32")
+        return sum(info.elements for info in self.tensors.values() if info.type not in INTEGERS)
 
     def sha256(self) -> str:
         """Hex digest of the whole file; computed once per path, size and time of change."""
@@ -150,23 +150,26 @@ class GGUFFile:
             return raw.view("<f2").astype(np.float32)
         if info.type == "BF16":
             return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
-        if info.type == "I32":
-            return raw.view("<i4").astype(np.float32)
+        if info.type in INTEGERS:
+            return self.integers(name).astype(np.float32)
         from gguf.constants import GGMLQuantizationType  # only here: it is slow to import
         from gguf.quants import dequantize
 
-        values: np.ndarray = dequantize(raw, GGMLQuantizationType[info.type])
+        # What is too large becomes infinite without a word: a forward says so.
+        with np.errstate(over="ignore", invalid="ignore"):
+            values: np.ndarray = dequantize(raw, GGMLQuantizationType[info.type])
         return values.astype(np.float32, copy=False).reshape(info.shape)
 
     def integers(self, name: str) -> np.ndarray:
-        """An I32 tensor as int32 in torch shape; a read-only view of the file."""
+        """An I32 or I64 tensor as int32 or int64 in torch shape; a read-only view of the file."""
         info = self._tensor(name)
-        if info.type != "I32":
+        if info.type not in INTEGERS:
             raise Ds4Error(
                 "Wrong tensor type",
-                f"{self.name}: tensor {one_line(name)!r} is {info.type}, expected I32.",
+                f"{self.name}: tensor {one_line(name)!r} is {info.type}, expected "
+                f"{' or '.join(INTEGERS)}.",
             )
-        return self.raw(name).view("<i4")
+        return self.raw(name).view("<i4" if info.type == "I32" else "<i8")
 
     def _tensor(self, name: str) -> TensorInfo:
         info = self.tensors.get(name)

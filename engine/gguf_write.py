@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from engine.gguf_header import ARRAY, FORMATS, KIND_IDS
-from engine.quant_types import SUPPORTED
+from engine.quant_types import INTEGERS, SUPPORTED
 
 _VERSION = 3
 _ALIGNMENT = 32
@@ -49,14 +49,15 @@ class TensorData:
 
     @staticmethod
     def encode(name: str, values: np.ndarray, type_name: str) -> TensorData:
-        """Quantise `values` (float, torch shape; integers for I32) to F32, F16, BF16, Q8_0, MXFP4.
+        """Store `values` (torch shape) as F32, F16, BF16, Q8_0, MXFP4; integers as I32, I64.
 
         Raises:
             NotImplementedError: for the other block types.
             ValueError: when rows are no multiple of the type's block.
         """
-        if type_name == "I32":
-            return TensorData(name, values.shape, type_name, _bytes(values.astype("<i4")))
+        if type_name in INTEGERS:
+            stored = values.astype("<i4" if type_name == "I32" else "<i8")
+            return TensorData(name, values.shape, type_name, _bytes(stored))
         from gguf.constants import GGMLQuantizationType  # slow import
         from gguf.quants import quantize
 

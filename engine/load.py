@@ -58,7 +58,9 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
 
         require_device_memory(opened)
     tokenizer = Tokenizer.from_gguf(opened[0])
-    infos = [_info(file, "drafter" if i else "target") for i, file in enumerate(opened)]
+    infos = [_info(opened[0], "target")]
+    for file, drafting in zip(opened[1:], drafter_configs, strict=True):
+        infos.append(_info(file, "drafter", drafting.draft_vocabulary or 0))
     progress("reading", 1 + len(files.mtp), 1 + len(files.mtp))
     if files.device == "cpu":  # on a GPU they are compiled when they are first used
         kernels.compile_all(lambda done, total, name: progress("compiling kernels", done, total))
@@ -86,7 +88,6 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
         layer_kinds=config.ratios,
         eos_id=config.eos_id,
         no_repeat=config.no_repeat,
-        noise_id=drafter_configs[0].noise_id if drafter_configs else -1,
         drafters=drafters,
         gates=dict(zip(files.mtp, gates, strict=True)),
         new_state=model.new_state,
@@ -159,7 +160,7 @@ def _longest(drafters: Sequence[Drafter]) -> int:
     return 1 + max((drafter.block_size for drafter in drafters), default=0)
 
 
-def _info(file: GGUFFile, role: str) -> FileInfo:
+def _info(file: GGUFFile, role: str, drafted: int = 0) -> FileInfo:
     mix: dict[str, list[TensorInfo]] = {}
     for tensor in file.tensors.values():
         mix.setdefault(tensor.type, []).append(tensor)
@@ -173,4 +174,5 @@ def _info(file: GGUFFile, role: str) -> FileInfo:
         file.title,
         file.parameters,
         tuple(sorted(parts, key=lambda part: -part[2])),
+        drafted,
     )

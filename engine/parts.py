@@ -37,7 +37,6 @@ class Parts:
     layer_kinds: tuple[int, ...]
     eos_id: int
     no_repeat: int
-    noise_id: int
     drafters: Mapping[str, Drafter]
     gates: Mapping[str, float]
     new_state: Callable[[], State]
@@ -52,3 +51,13 @@ class Parts:
     def block_size(self) -> int:
         """Drafts of a block of the default drafter, 0 without one."""
         return next((drafter.block_size for drafter in self.drafters.values()), 0)
+
+    @property
+    def noise_id(self) -> int:
+        """The default drafter's, -1 without one."""
+        return next((drafter.noise_id for drafter in self.drafters.values()), -1)
+
+    @property
+    def drafter_window(self) -> int:
+        """Context rows that the drafter which sees the most of them sees."""
+        return max((drafter.window for drafter in self.drafters.values()), default=self.window)

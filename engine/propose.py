@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.errors import Ds4Error
 from engine.greedy import Rules, choose
 from engine.roles import Block
@@ -122,7 +124,7 @@ class Chain:
         self._most = 0
 
     def run(self, limit: Limit) -> None:
-        """Draft up to the limit, the gate or an EOS."""
+        """Draft up to the limit, the gate, an EOS or the last token that is not excluded."""
         self._most = limit.drafts
         for row in range(limit.drafts):
             confidence = float(self._block.confidence(row, self._last))
@@ -130,14 +132,19 @@ class Chain:
             if self._gate > 0 and not confidence >= self._gate:  # a NaN passes no gate
                 self._clip = "confidence"
                 return
-            self._drafts.append(self._draft(row, self._last, self._drafts))
-            self._last = self._drafts[-1]
-            if self._last == self._eos_id:
+            draft = self._draft(row, self._last, self._drafts)
+            if draft < 0:
+                self._clip = "excluded"
+                return
+            self._drafts.append(draft)
+            self._last = draft
+            if draft == self._eos_id:
                 self._clip = "eos" if row + 1 < limit.drafts else limit.reason
                 return
         self._clip = limit.reason
 
     def _draft(self, row: int, previous: int | None, ahead: list[int]) -> int:
+        """-1 when the rules exclude all that the drafter can draft."""
         if not self._markov:
             previous = None
         best = self._known(row, previous)
@@ -147,8 +154,11 @@ class Chain:
             logits, _ = self._block.scores(row, previous)
         else:
             logits = self._block.logits(row)
+        left = self._rules.process(logits, ahead)
+        if left.max() == -np.inf:
+            return -1
         try:
-            return choose(self._rules.process(logits, ahead))
+            return choose(left)
         except ValueError as error:
             raise Ds4Error(
                 "No draft to choose", f"In row {row} of the drafter's block, {error}."
@@ -165,7 +175,8 @@ class Chain:
         proposed = len(self._drafts)
         drafts = list(self._drafts)
         if self._clip == "confidence" and drafts:
-            drafts.append(self._draft(proposed, self._last, drafts))
+            cut = self._draft(proposed, self._last, drafts)
+            drafts += [cut] if cut >= 0 else []
         unbiased = tuple(drafts)
         if self._markov:
             unbiased = tuple(self._draft(row, None, drafts[:row]) for row in range(len(drafts)))

@@ -32,9 +32,13 @@ SUPPORTED: dict[str, TensorType] = {
         TensorType(16, "IQ2_XXS", 256, 66),
         TensorType(39, "MXFP4", 32, 17),
         TensorType(26, "I32", 1, 4),
+        TensorType(27, "I64", 1, 8),
     )
 }
-"""Types that load, by name; I32 only for tables of ids."""
+"""Types that load, by name."""
+
+INTEGERS = ("I32", "I64")
+"""Types of tables of ids; the others are of weights."""
 
 _BY_ID = {t.id: t for t in SUPPORTED.values()}
 

@@ -97,6 +97,14 @@ class Drafter(Protocol):
     def block_size(self) -> int:
         """Drafts of a whole block."""
 
+    @property
+    def noise_id(self) -> int:
+        """Token that fills a block after the anchor."""
+
+    @property
+    def window(self) -> int:
+        """Context rows that a block sees."""
+
     def new_context(self) -> Any:
         """An empty ring of context rows."""
 

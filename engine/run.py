@@ -285,9 +285,9 @@ class Run:
     ) -> list[Start]:
         target, parts = self._target(), self._parts
         plan = prefill_plan(self._settings.numerics, self._files.kv_rounding)
-        progress = self._progress("prefill")
+        progress, seen = self._progress("prefill"), parts.drafter_window
         if not said:
-            start = evaluate_prompt(target, parts.new_state(), new, plan, parts.window, progress)
+            start = evaluate_prompt(target, parts.new_state(), new, plan, seen, progress)
             return [start] * len(plans)
         made: dict[int, Start] = {}
         starts = []
@@ -299,7 +299,7 @@ class Run:
                 fresh = timeline.state.clone()
                 # The last shown token was never evaluated, except where nothing was shown.
                 pending = [*timeline.ids[-1:], *new]
-                start = evaluate_prompt(target, fresh, pending, plan, parts.window, progress)
+                start = evaluate_prompt(target, fresh, pending, plan, seen, progress)
                 taps = (*timeline.taps, *start.taps)
                 made[id(timeline)] = replace(
                     start, taps=taps, drafter_context=timeline.drafter_context

@@ -114,7 +114,8 @@ def _named(event: ev.Event) -> list[int]:
     """Every id that an event names; -1 is none."""
     match event:
         case ev.RunStarted():
-            return [*event.prompt_ids, event.noise_id, event.eos_id]
+            noise = (arm.noise_id for arm in event.arms)
+            return [*event.prompt_ids, event.noise_id, event.eos_id, *noise]
         case ev.PromptRendered():
             return list(event.prompt_ids)
         case ev.TokensCommitted():

@@ -15,16 +15,19 @@ from typing import Literal
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile
 from engine.gguf_header import TensorInfo
-from engine.quant_types import SUPPORTED, supported_names
+from engine.quant_types import INTEGERS, SUPPORTED, supported_names
 from engine.text import one_line
 
-Role = Literal["vector", "matrix", "ids"]
+Role = Literal["vector", "matrix", "ids", "tokens"]
 _FLOATS = ("F32", "F16", "BF16")
 _TYPES: dict[Role, tuple[str, ...]] = {
     "vector": _FLOATS,
-    "matrix": tuple(name for name in SUPPORTED if name != "I32"),
+    "matrix": tuple(name for name in SUPPORTED if name not in INTEGERS),
     "ids": ("I32",),
+    "tokens": ("I64",),
 }
+OWN_HEAD, DRAFTED = "output.weight", "d2t"
+"""A drafter's own head, and the token ids of its rows: both dialects call them so."""
 _LISTED = 24  # names spelt out in a message before they are grouped
 
 
@@ -135,8 +138,22 @@ def _head(name: str, g: Geometry) -> list[Expected]:
     ]
 
 
-def drafter_table(g: Geometry, stages: int, taps: int, rank: int) -> list[Expected]:
-    """All tensors of a drafter with a confidence head, by canonical names."""
+def drafter_table(
+    g: Geometry,
+    stages: int,
+    taps: int,
+    rank: int,
+    *,
+    own_head: bool = False,
+    drafted: int | None = None,
+) -> list[Expected]:
+    """All tensors of a drafter with a confidence head, by canonical names.
+
+    Args:
+        own_head: the drafter has an output head; else it uses the target's.
+        drafted: tokens of its draft vocabulary, None = all; only with a head of its own.
+    """
+    rows = g.vocab_size if drafted is None else drafted
     table: list[Expected] = []
     for stage in range(stages):
         table += block_table(f"mtp.{stage}.", g, 0, hashed=False)
@@ -148,8 +165,10 @@ def drafter_table(g: Geometry, stages: int, taps: int, rank: int) -> list[Expect
         Expected(f"{last}norm.weight", (g.dim,), "vector"),
         *_head(f"{last}hc_head", g),
         Expected(f"{last}markov_head.markov_w1.weight", (g.vocab_size, rank), "matrix"),
-        Expected(f"{last}markov_head.markov_w2.weight", (g.vocab_size, rank), "matrix"),
+        Expected(f"{last}markov_head.markov_w2.weight", (rows, rank), "matrix"),
         Expected(f"{last}confidence_head.proj.weight", (1, g.dim + rank), "matrix"),
+        *([Expected(OWN_HEAD, (rows, g.dim), "matrix")] if own_head else []),
+        *([] if drafted is None else [Expected(DRAFTED, (drafted,), "tokens")]),
     ]
 
 
@@ -168,7 +187,7 @@ _DFLASH_HEADS = {
 
 def drafter_name(canonical: str, dialect: str) -> str:
     """What a file of `dialect` ("dspark" or "dflash") calls a drafter's tensor."""
-    if dialect == "dspark":
+    if dialect == "dspark" or canonical in (OWN_HEAD, DRAFTED):
         return canonical
     _, stage, rest = canonical.split(".", 2)
     return _DFLASH_HEADS.get(rest, f"blk.{stage}.{rest}")

@@ -1,7 +1,7 @@
 """From a GGUF file's tensors to the weights that kernels take.
 
-Owns tensor names, types and packing: Q8_0 stays int8 with scales, F16 stays F16, everything else is
-widened to float32. Knows no forward.
+Owns tensor names, types and packing: Q8_0 stays int8 with scales, MXFP4 codes of 4 bits with
+scales, F16 stays F16, everything else is widened to float32. Knows no forward.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from engine.config import DrafterConfig, ModelConfig
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile
 from engine.memory import require_memory
+from engine.tensor_table import DRAFTED, OWN_HEAD
 from kernels.attn_out import AttnOut
 from kernels.compressor import Compressor
 from kernels.experts import Experts
 from kernels.hyper_connections import HyperConnection
 from kernels.indexer import Indexer
-from kernels.linear import pack
+from kernels.linear import keeps_codes, pack
 from kernels.qkv import Qkv
 from kernels.router import Router
 
@@ -29,9 +30,14 @@ Progress = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
 
 Matrix = np.ndarray | tuple[np.ndarray, np.ndarray]
-"""float16 or float32 (O, I), or Q8_0 as int8 (O, I) and float16 scales (O, I / 32)."""
+"""float16 or float32 (O, I); or a pair of int8 for Q8_0, or of codes as uint8 for MXFP4 (O, I), and
+of float16 scales (O, I / 32)."""
 
-_Q8_BLOCK, _Q8_BYTES = 32, 34
+_Q8_BYTES, _FP4_BYTES = 34, 17
+"""Bytes of a block of 32 in the file."""
+
+_LOOKED_UP = ("token_embd", "markov_w1")
+"""Matrices of which single rows are read: they are widened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +78,16 @@ class TargetWeights:
 
 @dataclass(frozen=True, slots=True)
 class DrafterWeights:
-    """The drafter; embedding and output matrix are the target's.
+    """The drafter; its embedding is the target's.
 
     Args:
         config: what the file says of it.
         main_proj: packed (D, T * D). main_norm: (D,).
         markov_embedding: (V, rank) float32, `markov_w1`, packed on CUDA.
-        markov_output: packed (V, rank).
+        markov_output: packed (Vd, rank).
         confidence: (D + rank,) float32, or None when the file has no confidence head.
+        output: packed (Vd, D), the drafter's own head, or None: the target's, and Vd is V.
+        vocabulary: (Vd,) int64 rising tokens of these rows, or None: all V.
     """
 
     config: DrafterConfig
@@ -91,6 +99,8 @@ class DrafterWeights:
     markov_embedding: Any
     markov_output: Any
     confidence: np.ndarray | None
+    output: Any = None
+    vocabulary: Any = None
 
 
 class Tensors:
@@ -120,12 +130,21 @@ class Tensors:
         info, raw = self._file.tensors[name], self._file.raw(name)
         if info.type == "F16":
             return raw.view("<f2").reshape(info.shape)
+        if info.type == "MXFP4" and (codes := _codes(raw, info.shape)) is not None:
+            return codes
         if info.type != "Q8_0":
             return self._file.dequantise(name).reshape(info.shape)
         blocks = raw.reshape(*raw.shape[:-1], -1, _Q8_BYTES)
         scales = blocks[..., :2].copy().view("<f2")[..., 0]
         values = blocks[..., 2:].view(np.int8).reshape(*info.shape)
         return values, scales
+
+    def alike(self, names: Sequence[str]) -> list[Matrix]:
+        """Matrices, or stacks of them, of one type: float32 where theirs differ."""
+        found = [self.matrix(name) for name in names]
+        if len({_parts(matrix)[0].dtype for matrix in found}) > 1:
+            return [self._file.dequantise(self._rename(name)) for name in names]
+        return found
 
     def packed(self, name: str, groups: int = 0) -> Any:
         """A packed matrix, or `groups` matrices of consecutive rows."""
@@ -149,6 +168,10 @@ class Tensors:
     def ids(self, name: str) -> Any:
         """An int32 matrix of its own."""
         return self.own(np.array(self._file.integers(self._read(name)), np.int32))
+
+    def tokens(self, name: str) -> Any:
+        """An int64 vector of its own."""
+        return self.own(np.array(self._file.integers(self._read(name)), np.int64))
 
     def hyper_connection(self, name: str) -> HyperConnection:
         """The mixer whose tensors begin with `name`."""
@@ -198,8 +221,8 @@ class Tensors:
 
     def experts(self, prefix: str, suffix: str) -> Experts:
         """Gate over up, and down, one matrix per expert."""
-        gate = _stack(self.matrix(f"{prefix}ffn_gate_{suffix}.weight"))
-        up = _stack(self.matrix(f"{prefix}ffn_up_{suffix}.weight"))
+        names = [f"{prefix}ffn_{part}_{suffix}.weight" for part in ("gate", "up")]
+        gate, up = (_stack(matrix) for matrix in self.alike(names))
         down = _stack(self.matrix(f"{prefix}ffn_down_{suffix}.weight"))
         both = [_over(g, u) for g, u in zip(gate, up, strict=True)]
         return Experts(pack(both), pack(down))
@@ -242,6 +265,18 @@ class Tensors:
             shared=self.experts(p, "shexp"),
             clamp=clamp or float("inf"),
         )
+
+
+def _codes(raw: np.ndarray, shape: tuple[int, ...]) -> Matrix | None:
+    """MXFP4 as codes and the scales of twice their values; None where float16 cannot hold these."""
+    blocks = raw.reshape(*raw.shape[:-1], -1, _FP4_BYTES)
+    codes = np.concatenate([blocks[..., 1:] & 15, blocks[..., 1:] >> 4], -1)
+    # A block of zeros has any scale: it gets none.
+    some = (codes & 7).any(-1).astype(np.float64)
+    exact = np.ldexp(some, blocks[..., 0].astype(np.int32) - 128)
+    with np.errstate(over="ignore"):
+        scales = exact.astype(np.float16)
+    return (codes.reshape(shape), scales) if (scales == exact).all() else None
 
 
 def _parts(matrix: Matrix) -> tuple[np.ndarray, ...]:
@@ -301,12 +336,16 @@ def _tensors(
 
 
 def _needed_bytes(file: GGUFFile) -> int:
-    """Memory of the packed weights, from above: what is neither Q8_0 nor F16 takes 4 bytes."""
+    """Memory of the packed weights, from above: a type that is not kept takes 4 bytes.
+
+    MXFP4 whose scales float16 cannot hold is not foreseen.
+    """
+    kept = {"Q8_0": 1.1, "F16": 1.1, "MXFP4": 1.1 if keeps_codes() else 2.2, "I64": 1}
     total = 0
     for info in file.tensors.values():
         elements = int(np.prod(info.shape, dtype=np.int64))
-        keeps = info.type in ("Q8_0", "F16") and "token_embd" not in info.name
-        total += int(info.nbytes * 1.1) if keeps else 4 * elements
+        keeps = info.type in kept and not any(name in info.name for name in _LOOKED_UP)
+        total += int(info.nbytes * kept[info.type]) if keeps else 4 * elements
     return total
 
 
@@ -375,4 +414,6 @@ def read_drafter(tensors: Tensors, config: DrafterConfig, target: ModelConfig) -
         markov_embedding=tensors.lookup(f"{last}markov_head.markov_w1.weight"),
         markov_output=tensors.packed(f"{last}markov_head.markov_w2.weight"),
         confidence=tensors.vector(head) if config.has_confidence else None,
+        output=tensors.packed(OWN_HEAD) if config.own_head else None,
+        vocabulary=tensors.tokens(DRAFTED) if config.draft_vocabulary is not None else None,
     )

@@ -20,12 +20,14 @@ def file_rows(files: Sequence[FileInfo], width: int) -> list[Row]:
     for file in files:
         name = drawable_line(file.name)
         rows.append([(f"{file.role:<{NAME_CELLS}}", "strong"), (name, "")])
-        facts = (
+        facts = [
             ("file", file.path),
             ("architecture", file.architecture),
             ("size", f"{file.size:,} bytes, {file.parameters:,} parameters"),
             ("sha256", file.sha256 or "not computed: the file is large"),
-        )
+        ]
+        if file.drafted:
+            facts.append(("drafts from", f"{file.drafted:,} tokens"))
         for what, text in facts:
             rows += _fact(what, text, width)
         whole = sum(part for _, _, part in file.quantisation) or 1

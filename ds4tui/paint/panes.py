@@ -15,16 +15,22 @@ from ds4tui.visible import drawable_line
 from engine.events import RunFailed
 
 
-def top_title(arm: ArmRecord, width: int, marks: Marks) -> Row:
+def top_title(arm: ArmRecord, width: int, marks: Marks, number: str = "") -> Row:
     """`plain · split ───── ids 5b1e90c2`: the arm, and the hash of its ids.
 
     When narrow the words `ids` and `DSpark` go, never the hash: no rate is shown without it.
+
+    Args:
+        number: `2/3` of one of several arms.
     """
     info = arm.info
     mixed = " MIXED" if arm.mixed else ""
     names: tuple[str, ...]
     if info.kind == "dspark":
-        names = (f"DSpark · {info.commit}{mixed}", f"{info.commit}{mixed}")
+        name = f"{info.commit}{mixed}"
+        names = (f"DSpark · {name}", name)
+        if number:
+            names = (f"DSpark {number} · {name}", f"{number} {name}", name)
     elif info.kind == "plain":
         names = ("plain",)
     else:
@@ -90,30 +96,32 @@ def bottom_title(
         return crop([(f"#{max(0, len(arm.ids) - 1)}  {speed}", "")], width, marks.ellipsis)
     reason = f", {arm.finished.reason}" if arm.finished is not None else ""
     count = f"{len(arm.ids)} token{'s' * (len(arm.ids) != 1)}{reason}"
-    up = _speedup(record, arm, marks)
-    forms = (f"{speed} · {count}", speed) if up else (f"{speed} · {count}", count)
-    for form in forms:
-        left: Row = [(form, "")]
+    ups = _speedup(record, arm, marks)
+    forms = (f"{speed} · {count}", speed) if ups[0] else (f"{speed} · {count}", count)
+    for up in ups:
         right: Row = [(f" {up}", "strong")] if up else []
-        if width_of(left) + width_of(right) + 2 <= width:
-            break
-    return _filled(left, right, width, marks)
+        for form in forms:
+            left: Row = [(form, "")]
+            if width_of(left) + width_of(right) + 2 <= width:
+                return _filled(left, right, width, marks)
+    return _filled(left, [], width, marks)
 
 
-def _speedup(record: RunRecord, arm: ArmRecord, marks: Marks) -> str:
+def _speedup(record: RunRecord, arm: ArmRecord, marks: Marks) -> tuple[str, ...]:
+    """The speed-up, from its longest to its shortest form."""
     plain = record.plain
     if plain is None or arm is plain or arm.info.kind != "dspark":
-        return ""
+        return ("",)
     if not plain.tokens_per_s or not arm.tokens_per_s:
-        return ""
+        return ("",)
     ratio = f"{arm.tokens_per_s / plain.tokens_per_s:.2f}x"
     if arm.diverged is not None:
-        return f"{ratio} different work"
+        return (f"{ratio} different work",)
     found = record.speedup
     if found is None:
-        return ratio
-    resolved = "" if found.resolved else " not resolved"
-    return f"{found.value:.2f}x {marks.plus_minus}{found.half:.2f}{resolved}"
+        return (ratio,)
+    number = f"{found.value:.2f}x {marks.plus_minus}{found.half:.2f}"
+    return (number,) if found.resolved else (f"{number} not resolved", f"{number} n.r.")
 
 
 def _cursor(record: RunRecord, arm: ArmRecord, index: int, width: int, marks: Marks) -> Row:

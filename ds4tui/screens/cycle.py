@@ -90,7 +90,6 @@ class CycleScreen(AlongRun):
             "cycle_row_up": "Row",
             "token": "Top 5",
             "cycle_rejected": "Find rejected",
-            "other_arm": "Other arm",
         }
 
     def look_at(self, index: int) -> None:

@@ -65,7 +65,6 @@ class DriftScreen(AlongRun):
             "drift_group": "Group",
             "drift_cycle": "Cycle",
             "maximise": "Chart only",
-            "other_arm": "Other arm",
         }
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -10,7 +11,9 @@ from ds4tui.controller import Controller
 from ds4tui.paint.model import file_rows, pair_rows
 from ds4tui.screens.rows_panel import RowsPanel
 from ds4tui.spans import Row
+from ds4tui.visible import drawable_line
 from ds4tui.widgets.rows_view import RowsView
+from engine.events import RunStarted
 
 LOOKS_HZ = 4
 
@@ -49,10 +52,26 @@ class ModelPanel(RowsPanel):
         if started is None:
             return [*rows, [("settings and machine are known once a run has started", "dim")]]
         rows += pair_rows("settings of the run shown", started.settings, width)
-        block = (("block size", str(started.block_size)), ("noise id", str(started.noise_id)))
-        window = (("window", str(started.window)), ("end token", str(started.eos_id)))
-        kinds = ("layer kinds", " ".join(map(str, started.layer_kinds)))
-        rows += pair_rows("model", (*block, *window, kinds), width)
+        rows += _model_rows(started, width)
         ids = " ".join(map(str, started.prompt_ids))
         rows += pair_rows("prompt", ((f"{len(started.prompt_ids)} ids", ids),), width)
         return rows + pair_rows("machine", started.environment, width)
+
+
+def _model_rows(started: RunStarted, width: int) -> list[Row]:
+    """What the files say of the target and of the drafters, each for itself where arms differ."""
+    drafters = {arm.drafter: arm for arm in started.arms if arm.kind == "dspark"}
+    block = (("block size", str(started.block_size)), ("noise id", str(started.noise_id)))
+    window = (("window", str(started.window)), ("end token", str(started.eos_id)))
+    kinds = ("layer kinds", " ".join(map(str, started.layer_kinds)))
+    if len(drafters) < 2:
+        return pair_rows("model", (*block, *window, kinds), width)
+    rows = pair_rows("model", (*window, kinds), width)
+    for path, arm in drafters.items():
+        pairs = (
+            ("block size", str(started.block_of(arm))),
+            ("noise id", str(started.noise_of(arm))),
+            ("window", str(started.window_of(arm))),
+        )
+        rows += pair_rows(f"drafter {drawable_line(PurePath(path).name)}", pairs, width)
+    return rows

@@ -99,8 +99,8 @@ class Playground(Instrument):
         """The cursor is the run's: another screen may have moved it, or chosen another arm."""
         record, panes = self.controller.record, self.panes
         if record is not None and record is panes.record and panes.right_arm != record.shown_arm:
-            panes.start(record)
-            panes.feed()
+            panes.show_chosen()
+            self.redraw()
         panes.take_cursor()
 
     # Drawing

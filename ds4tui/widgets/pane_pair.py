@@ -121,8 +121,23 @@ class PanePair(Horizontal):
         """Show the next arm that is not plain on the right."""
         if self.record is not None and len(self.record.arms) > 2:
             self.record.choose(self.right_arm % (len(self.record.arms) - 1) + 1)
-            self.start(self.record)
-            self.feed()
+            self.show_chosen()
+
+    def show_chosen(self) -> None:
+        """Show the arm that the run has chosen, at the place that was looked at."""
+        record = self.record
+        if record is None:
+            return
+        moved, places = self._user_moved, [(p.follows, p.scroll_offset.y) for p in self.both]
+        self.start(record)
+        self.feed()
+        self._user_moved = moved
+        for pane, (follows, row) in zip(self.both, places, strict=True):
+            if not follows:
+                pane.show_from(row)
+            pane.move_cursor(record.cursor, scroll=False)
+        if record.finished is not None:
+            self.show_parting()
 
     # Cursor and scrolling
 
@@ -192,7 +207,9 @@ class PanePair(Horizontal):
             top: Row = [(names[at], "strong")]
             bottom: Row = []
             if arm is not None and self.record is not None:
-                top = text.top_title(arm, width, marks)
+                others = len(self.record.arms) - 1
+                number = f"{self.right_arm}/{others}" if at and others > 1 else ""
+                top = text.top_title(arm, width, marks, number)
                 foot = text.PaneFoot(pane.unseen, pane.follows, pane.cursor)
                 bottom = text.bottom_title(self.record, arm, foot, width, marks)
             if one_at_a_time:

@@ -175,10 +175,14 @@ class TokenStream(ScrollView, can_focus=True):
             self._scroll_to_row(row if row < top else row - height + 1)
             self.follows = self._at_end()
 
+    def show_from(self, row: int) -> None:
+        """Scroll so that a row is on top."""
+        self._scroll_to_row(row)
+        self.follows = False
+
     def show_at_third(self, index: int) -> None:
         """Scroll so that a token's row is at a third of the height."""
-        self._scroll_to_row(self.lines.row_of(index) - self.size.height // 3)
-        self.follows = False
+        self.show_from(self.lines.row_of(index) - self.size.height // 3)
 
     def scroll_as(self, other: TokenStream) -> None:
         """Show the same rows as another pane."""

@@ -6,6 +6,7 @@ block's rows are evaluated on from there as on the CPU. Imports torch.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,14 +29,15 @@ class Chain:
     def __init__(self, drafter: Drafter, arrays: DeviceArrays) -> None:
         self._drafter = drafter
         self._arrays = arrays
-        rows, vocab = drafter.block_size, drafter.model.config.vocab_size
+        rows, vocab = drafter.block_size, drafter.vocabulary.rows
         self.hidden = arrays.zeros((rows, drafter.model.config.dim))
         self.logits = arrays.empty((rows, vocab))
         self._scores = arrays.empty((rows, vocab))
         self._rows = arrays.empty((rows, drafter.config.markov_rank))
         self._none = torch.full((rows, 1), -1, dtype=torch.int64, device=arrays.device)
         self._values, self._plain_values = (arrays.empty((rows, 1)) for _ in range(2))
-        # Per row: the chain's draft, the best without the Markov bias; then the confidences.
+        # Per row: the chain's draft, the best without the Markov bias, both as tokens of the
+        # target; then the confidences.
         self._drafts = arrays.zeros((rows, 1), "int64")
         self._plain = arrays.zeros((rows, 1), "int64")
         self._confidences = torch.ones(rows, device=arrays.device)
@@ -45,11 +47,10 @@ class Chain:
         w, eps, rows = drafter.weights, drafter.model.config.norm_eps, drafter.block_size
         b = drafter.evaluate(context)
         self.hidden = b.hidden
-        output = drafter.model.weights.output
-        head(b.hidden, w.norm, output, eps, self.logits, b.positions, DRAFT)
+        head(b.hidden, w.norm, drafter.output, eps, self.logits, b.positions, DRAFT)
         lanes.ready(self.logits)
         with lanes.aside(self.logits, lanes.ROWS):
-            best_of(self.logits, self._none, self._plain, self._plain_values)
+            best_of(self.logits, self._none, self._plain, self._plain_values, w.vocabulary)
         for i in range(rows):
             previous = b.ids[:1] if i == 0 else self._drafts[i - 1]
             row = self._rows[i : i + 1]
@@ -63,28 +64,35 @@ class Chain:
             markov.add_bias(row, w.markov_output, self.logits[i], self._scores[i])
             best_of(
                 self._scores[i : i + 1], self._none[:1], self._drafts[i : i + 1],
-                self._values[i : i + 1],
+                self._values[i : i + 1], w.vocabulary,
             )  # fmt: skip
         lanes.join()
-        found = (self._drafts[:, 0], self._plain[:, 0], self._confidences.view(torch.int32).long())
-        return torch.stack(found)
+        best = torch.stack((self._values[:, 0], self._plain_values[:, 0], self._confidences))
+        tokens = torch.stack((self._drafts[:, 0], self._plain[:, 0]))
+        return torch.cat((tokens, best.view(torch.int32).long()))
 
     def block(self, context: DrafterContext, anchor: int) -> ChainBlock:
         """Evaluate the block whose ids, positions and spans are in the drafter's buffers."""
         drafter = self._drafter
         key = (id(drafter), id(context.memory), "chain")
         found = self._arrays.run(key, lambda: self._work(context)).cpu()
-        drafts, plain = found[0].tolist(), found[1].tolist()
-        confidences = found[2].int().view(torch.float32).tolist()
-        return ChainBlock(drafter, self, (anchor, *drafts), tuple(plain), tuple(confidences))
+        drafts, plain = found[:2].tolist()
+        *best, confidences = found[2:].int().view(torch.float32).tolist()
+        known, unbiased = (
+            tuple(token if isfinite(score) else None for token, score in zip(*pair, strict=True))
+            for pair in zip((drafts, plain), best, strict=True)
+        )
+        tokens = (anchor, *drafts)
+        return ChainBlock(drafter, self, tokens, known, unbiased, tuple(confidences))
 
 
 class ChainBlock:
     """One evaluated block: `engine.drafter.Block`, with the chain's results at hand.
 
     Args:
-        tokens: the anchor, then every row's draft.
-        plain: every row's best token without the Markov bias.
+        tokens: the anchor, then what the chain drafted in every row.
+        known: every row's draft, None where its score is no finite number.
+        plain: every row's best token without the Markov bias, or None likewise.
         confidences: of the drafts, each after the one before.
     """
 
@@ -93,20 +101,22 @@ class ChainBlock:
         drafter: Drafter,
         chain: Chain,
         tokens: tuple[int, ...],
-        plain: tuple[int, ...],
+        known: tuple[int | None, ...],
+        plain: tuple[int | None, ...],
         confidences: tuple[float, ...],
     ) -> None:
         self.tokens = tokens
         self.confidences = confidences
         self._drafter = drafter
         self._chain = chain
+        self._known = known
         self._plain = plain
 
     def best(self, row: int, previous: int | None) -> int | None:
         """The best token of a row after `previous` (None = without bias), where it is known."""
         if previous is None:
             return self._plain[row]
-        return self.tokens[row + 1] if self.tokens[row] == previous else None
+        return self._known[row] if self.tokens[row] == previous else None
 
     def confidence(self, row: int, previous: int) -> float:
         """As `engine.drafter.Block.confidence`."""
@@ -121,12 +131,14 @@ class ChainBlock:
 
     def logits(self, row: int) -> np.ndarray:
         """As `engine.drafter.Block.logits`."""
-        return self._drafter.model.arrays.host(self._chain.logits[row])
+        drafter = self._drafter
+        return drafter.vocabulary.spread(drafter.model.arrays.host(self._chain.logits[row]))
 
     def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
         """As `engine.drafter.Block.scores`."""
         w, arrays = self._drafter.weights, self._drafter.model.arrays
-        scores = arrays.empty((self._drafter.model.config.vocab_size,))
+        vocabulary = self._drafter.vocabulary
+        scores = arrays.empty((vocabulary.rows,))
         logits = self._chain.logits[row]
         best = markov.markov_scores(w.markov_embedding, previous, w.markov_output, logits, scores)
-        return arrays.host(scores), int(best)
+        return vocabulary.spread(arrays.host(scores)), vocabulary.token(int(best))

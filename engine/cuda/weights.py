@@ -89,7 +89,7 @@ class DeviceTensors(Tensors):
         kind, raw = info.type, self._file.raw(name)
         if kind not in exact:
             kind, raw = "F32", np.ascontiguousarray(self._file.dequantise(name), np.float32)
-        shape = info.shape if len(info.shape) == 3 else (1, *info.shape)
+        shape = (1, 1, *info.shape)[-3:]
         data = torch.from_numpy(np.array(raw).reshape(-1).view(np.uint8)).to(self._device)
         return kind, data.view(shape[0], shape[1], -1), shape
 

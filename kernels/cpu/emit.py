@@ -91,18 +91,40 @@ class Emitter:
         """One 64-bit integer."""
         return self.b.load(self._pointer(address, I64))
 
-    def load_bytes(self, address: Value) -> list[Value]:
-        """Four vectors of integers -128..127, times 2^24, as floats.
+    def load_words(self, address: Value) -> Value:
+        """A vector of 32-bit words; the address is a multiple of its size."""
+        words = self.b.load(self._pointer(address, self.kind(I32)))
+        words.align = 4 * self.lanes
+        return words
 
-        They lie as 32-bit words of one byte of each vector.
-        """
+    def byte(self, words: Value, j: int) -> Value:
+        """Byte j of every 32-bit word, -128..127, times 2^24, as a float."""
         b = self.b
-        words = b.load(self._pointer(address, self.kind(I32)))
-        words.align = 64
-        top = self.const_int(-(1 << 24))
-        shifted = [b.shl(words, self.const_int(24 - 8 * j)) for j in range(3)]
-        parts = [shifted[0], *[b.and_(word, top) for word in (*shifted[1:], words)]]
-        return [b.sitofp(part, self.kind(F32)) for part in parts]
+        if j < 3:
+            words = b.shl(words, self.const_int(24 - 8 * j))
+        if j > 0:
+            words = b.and_(words, self.const_int(-(1 << 24)))
+        return b.sitofp(words, self.kind(F32))
+
+    def look_up(self, table: Sequence[Value], words: Value, shift: int) -> Value:
+        """Words of a table's entries; for 16 lanes and a machine that `HAS_TABLES`.
+
+        Args:
+            table: 16 constants of 8 or 16 bits.
+            words: 32-bit words; bits shift..shift + 3 of each of their 8 or 16 bits say which.
+        """
+        b, module, element = self.b, self.b.module, table[0].type
+        kind = ir.VectorType(element, 512 // element.width)
+        entries = ir.Constant(kind, [*table] * (kind.count // len(table)))
+        if shift:
+            halves = ir.VectorType(I16, 32)
+            words = b.lshr(b.bitcast(words, halves), ir.Constant(halves, [I16(shift)] * 32))
+        name = f"llvm.x86.avx512.permvar.{'qi' if element == I8 else 'hi'}.512"
+        function = module.globals.get(name) or ir.Function(
+            module, ir.FunctionType(kind, [kind, kind]), name
+        )
+        # Only the lowest bits of a place count: the table is there in every 16 of them.
+        return b.bitcast(b.call(function, [entries, b.bitcast(words, kind)]), self.kind(I32))
 
     def load_half(self, address: Value, align: int) -> Value:
         """A vector of consecutive float16, as floats."""

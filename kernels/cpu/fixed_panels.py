@@ -1,4 +1,4 @@
-"""Products of Q8_0 panels with rows in fixed point: sums over a block are exact integers.
+"""Products of Q8 and FP4 panels with rows in fixed point: sums over a block are exact integers.
 
 A row is cut into blocks of 32 inputs; in each the largest magnitude becomes LARGEST of the number
 of bytes that an input keeps, 1 or 2. A block of a row is a record: [scale, start of the sums, two
@@ -11,24 +11,28 @@ give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core import config
 from numba.extending import intrinsic
 
 from kernels.cpu.emit import F32, I8, I16, I32, I64, Emitter, Value
 from kernels.cpu.lanes import numba_intrinsic
-from kernels.cpu.panels import BLOCK, PREFETCH_BYTES, UNROLL, WIDE, block_scales
-
-HAS_DOT_BYTES = (
-    not config.CPU_NAME
-    and not config.CPU_FEATURES
-    and bool(llvm.get_host_cpu_features().get("avx512vnni"))
+from kernels.cpu.machine import HAS_DOT_BYTES, HAS_TABLES
+from kernels.cpu.panels import (
+    BLOCK,
+    ELEMENT_BITS,
+    FP4,
+    FP4_VALUES,
+    PREFETCH_BYTES,
+    Q8,
+    UNROLL,
+    WIDE,
+    block_scales,
+    code_place,
 )
-"""Whether the machine adds products of integers in fours (of 8 bits) and in twos (of 16)."""
 
 LARGEST = {1: 127.0, 2: 127.0 * 256 + 127}
 """What a block's largest magnitude becomes, by bytes: two signed bytes reach this far."""
@@ -44,6 +48,9 @@ SMALLEST = 1e-30
 
 MOST_FIXED_ROWS = (0, 6, 6 if HAS_DOT_BYTES else 3)
 """Rows that one pass over a panel serves, by bytes of an input: their sums fit the registers."""
+
+STEP = 2 * UNROLL
+"""Inputs of one turn of the innermost loop: a line of FP4's weights. Longer turns gain nothing."""
 
 _DOT = {1: "llvm.x86.avx512.vpdpbusd.512", 2: "llvm.x86.avx512.vpdpwssd.512"}
 _TILES = WIDE // 16
@@ -129,46 +136,53 @@ def _write_planes(e: Emitter, size: int, values: list[Value], inputs: Value) -> 
 
 @intrinsic
 def fixed_panel(
-    typing_context: Any, size: Any, rows: Any, data_at: Any, scales_at: Any, records_at: Any,
-    out_at: Any, out_stride: Any, inputs: Any,
+    typing_context: Any, kind: Any, size: Any, rows: Any, data_at: Any, scales_at: Any,
+    records_at: Any, out_at: Any, out_stride: Any, inputs: Any,
 ) -> Any:  # fmt: skip
-    """As `panel` for int8 weights and 1..MOST_FIXED_ROWS rows that `fixed_row` wrote."""
+    """As `panel` for Q8 and FP4 and 1..MOST_FIXED_ROWS rows that `fixed_row` wrote."""
 
     def emit(
-        b: Any, size: Value, rows: Value, data: Value, scales: Value, records: Value,
-        out: Value, out_stride: Value, inputs: Value,
+        b: Any, kind: Value, size: Value, rows: Value, data: Value, scales: Value,
+        records: Value, out: Value, out_stride: Value, inputs: Value,
     ) -> None:  # fmt: skip
         done = b.append_basic_block("done")
-        switch = b.switch(b.add(b.mul(size, I64(_KEYS)), rows), done)
-        for count in (1, 2) if HAS_DOT_BYTES else (2,):
-            for several in range(1, MOST_FIXED_ROWS[count] + 1):
-                block = b.append_basic_block(f"fixed{count}{several}")
-                switch.add_case(I64(count * _KEYS + several), block)
-                b.position_at_end(block)
-                _emit_panel(
-                    Emitter(b, 16), count, several, data, scales, records, out, out_stride, inputs
-                )
-                b.branch(done)
+        key = b.add(b.mul(b.add(b.mul(kind, I64(_KEYS)), size), I64(_KEYS)), rows)
+        switch = b.switch(key, done)
+        for element in (Q8, FP4) if HAS_TABLES else (Q8,):
+            for count in (1, 2) if HAS_DOT_BYTES else (2,):
+                for several in range(1, MOST_FIXED_ROWS[count] + 1):
+                    block = b.append_basic_block(f"fixed{element}{count}{several}")
+                    case = (element * _KEYS + count) * _KEYS + several
+                    switch.add_case(I64(case), block)
+                    b.position_at_end(block)
+                    _emit_panel(
+                        Emitter(b, 16), element, count, several, data, scales, records, out,
+                        out_stride, inputs,
+                    )  # fmt: skip
+                    b.branch(done)
         b.position_at_end(done)
 
-    return numba_intrinsic(types.void, 8, emit)
+    return numba_intrinsic(types.void, 9, emit)
 
 
 def _emit_panel(
-    e: Emitter, size: int, several: int, data: Value, scales: Value, records: Value, out: Value,
-    out_stride: Value, inputs: Value,
+    e: Emitter, element: int, size: int, several: int, data: Value, scales: Value, records: Value,
+    out: Value, out_stride: Value, inputs: Value,
 ) -> None:  # fmt: skip
-    """The body for one size of inputs and number of rows."""
+    """The body for one type of weights, size of inputs and number of rows."""
     b = e.b
     blocks = b.sdiv(inputs, I64(BLOCK))
     stride = b.mul(blocks, I64(record_bytes(size)))
     rows = [b.add(records, b.mul(stride, I64(r))) for r in range(several)]
-    block_sums = _sums_of_integers if HAS_DOT_BYTES else _sums_of_floats
+    block_bytes = BLOCK * WIDE * ELEMENT_BITS[element] // 8
 
     def block(i: Value, totals: Any) -> list[Value]:
-        place = b.add(data, b.mul(i, I64(BLOCK * WIDE)))
+        place = b.add(data, b.mul(i, I64(block_bytes)))
         at = [e.at(row, i, record_bytes(size)) for row in rows]
-        sums = block_sums(e, size, place, at)
+        if HAS_DOT_BYTES:
+            sums = _sums_of_integers(e, element, size, place, at)
+        else:
+            sums = _sums_of_floats(e, size, place, at)
         d = block_scales(e, scales, i, _TILES)
         new = []
         for r, record in enumerate(at):
@@ -185,7 +199,9 @@ def _emit_panel(
             e.store(totals[r * _TILES + t], b.add(row, I64(64 * t)))
 
 
-def _sums_of_integers(e: Emitter, size: int, place: Value, at: list[Value]) -> list[Value]:
+def _sums_of_integers(
+    e: Emitter, element: int, size: int, place: Value, at: list[Value]
+) -> list[Value]:
     """A block's sums, by rows and tiles, as floats."""
     b, words = e.b, e.kind(I32)
     name, module = _DOT[size], b.module
@@ -198,44 +214,61 @@ def _sums_of_integers(e: Emitter, size: int, place: Value, at: list[Value]) -> l
         value.align = 4
         return b.bitcast(e.splat(b.bitcast(value, F32)), words)
 
-    def load(group: int) -> list[Value]:
-        """Four weights of every output."""
-        weights = []
-        for t in range(_TILES):
-            line = b.add(place, I64(64 * (_TILES * group + t)))
-            e.prefetch(b.add(line, I64(PREFETCH_BYTES)))
-            value = b.load(b.inttoptr(line, words.as_pointer()))
-            value.align = 64
-            weights.append(value)
-        return weights
-
     # A single row's 16-bit sums are kept in two parts: more additions are under way at once.
     parts = 2 if size == 2 and len(at) == 1 else 1
-    sums = [[e.const_int(0)] * (len(at) * _TILES) for _ in range(parts)]
-    if size == 1:
-        sums[0] = [lane(b.add(record, I64(4))) for record in at for _ in range(_TILES)]
-    for group in range(BLOCK // UNROLL):
-        raw = load(group)
-        for half in range(size):
-            split = _weight_bytes if size == 1 else _weight_words
-            weights = [split(e, value, half) for value in raw]
-            part = sums[half % parts]
+    count = len(at) * _TILES
+
+    def turn(i: Value, carried: Any) -> list[Value]:
+        sums = list(carried)
+        lines = b.add(place, b.mul(i, I64(STEP * WIDE * ELEMENT_BITS[element] // 8)))
+        inputs = b.add(b.mul(i, I64(STEP * size)), I64(HEAD_BYTES))
+        for word, weights in enumerate(_weights(e, element, size, lines)):
             for r, record in enumerate(at):
-                x = lane(b.add(record, I64(HEAD_BYTES + UNROLL * (size * group + half))))
+                x = lane(b.add(b.add(record, inputs), I64(UNROLL * word)))
                 for t in range(_TILES):
-                    j = r * _TILES + t
-                    part[j] = b.call(dot, [part[j], weights[t], x])
-    found = sums[0] if parts == 1 else [b.add(*pair) for pair in zip(*sums, strict=True)]
-    return [b.sitofp(value, e.kind(F32)) for value in found]
+                    j = word % parts * count + r * _TILES + t
+                    sums[j] = b.call(dot, [sums[j], weights[t], x])
+        return sums
+
+    sums = [e.const_int(0)] * (parts * count)
+    if size == 1:
+        sums = [lane(b.add(record, I64(4))) for record in at for _ in range(_TILES)]
+    sums = e.loop(I64(0), I64(BLOCK // STEP), sums, turn)
+    if parts == 2:
+        sums = [b.add(*pair) for pair in zip(sums[:count], sums[count:], strict=True)]
+    return [b.sitofp(value, e.kind(F32)) for value in sums]
 
 
-def _weight_bytes(e: Emitter, four: Value, _half: int) -> Value:
-    """Four weights of every lane without a sign: the sign bits' change adds WEIGHT_BIAS to each."""
-    return e.b.xor(four, e.const_int(-0x7F7F7F80))
+def _weights(e: Emitter, element: int, size: int, place: Value) -> Iterator[list[Value]]:
+    """Weights of STEP inputs by tiles, as `_four` gives them, for one word of inputs each."""
+    count = 32 // ELEMENT_BITS[element]
+    for line in range(STEP // count):
+        raw = []
+        for t in range(_TILES):
+            address = e.b.add(place, I64(64 * (_TILES * line + t)))
+            e.prefetch(e.b.add(address, I64(PREFETCH_BYTES)))
+            raw.append(e.load_words(address))
+        for group in range(count // UNROLL):
+            for half in range(size):
+                yield [_four(e, element, size, words, group, half) for words in raw]
+
+
+def _four(e: Emitter, element: int, size: int, words: Value, group: int, half: int) -> Value:
+    """Weights of UNROLL inputs of every lane as the dot products take them.
+
+    Those of 8 bits have no sign: WEIGHT_BIAS is added. Those of 16 come in two halves: the first
+    and third input, then the others.
+    """
+    if element == FP4:
+        table = [I16(v) if size == 2 else I8(v % 256 - WEIGHT_BIAS) for v in FP4_VALUES]
+        return e.look_up(table, words, code_place(UNROLL * group + half))
+    if size == 1:
+        return e.b.xor(words, e.const_int(-0x7F7F7F80))  # the sign bits' change is the bias
+    return _weight_words(e, words, half)
 
 
 def _weight_words(e: Emitter, four: Value, half: int) -> Value:
-    """Two of four weights of every lane as 16-bit integers: the first and third, or the others."""
+    """Two of four bytes of every lane as 16-bit integers: the first and third, or the others."""
     b = e.b
     kind = ir.VectorType(I16, 2 * e.lanes)
     eight = ir.Constant(kind, [I16(8)] * (2 * e.lanes))
@@ -253,8 +286,9 @@ def _sums_of_floats(e: Emitter, size: int, place: Value, at: list[Value]) -> lis
         line = b.add(place, b.mul(g, I64(64 * _TILES)))
         values = list(sums)
         for t in range(_TILES):
-            weights = e.load_bytes(b.add(line, I64(64 * t)))
-            for u, w in enumerate(weights):
+            words = e.load_words(b.add(line, I64(64 * t)))
+            for u in range(UNROLL):
+                w = e.byte(words, u)
                 first = b.add(b.mul(g, I64(4 * UNROLL)), I64(HEAD_BYTES + 4 * u))
                 for r, record in enumerate(at):
                     for plane in range(size):

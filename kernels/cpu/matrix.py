@@ -1,9 +1,11 @@
 """Matrices packed for the CPU, and the one compiled product that all ops call.
 
 A matrix W (outputs, inputs) is cut into panels of 64 outputs (a last one of float type is 32 wide
-when that is enough); inside a panel, inputs run slowly and outputs fast. Q8_0 stays int8,
-four inputs of an output side by side, with a float16 scale for each block of 32
-inputs: the block's sum is scaled and added to the output's.
+when that is enough); inside a panel, inputs run slowly and outputs fast. Q8_0 stays int8, four
+inputs of an output side by side, with a float16 scale for each block of 32 inputs: the block's sum
+is scaled and added to the output's. MXFP4 is the same with codes of 4 bits for 16 integers, where
+the machine can look them up: a byte holds the code of an input and, in its high half, that of the
+fourth after it. Elsewhere it becomes int8 here.
 """
 
 from __future__ import annotations
@@ -17,16 +19,19 @@ from numba import types
 
 from kernels.cpu.compiling import inline, shared
 from kernels.cpu.fixed_panels import (
-    HAS_DOT_BYTES,
     MOST_FIXED_ROWS,
     fixed_panel,
     fixed_row,
     record_bytes,
 )
 from kernels.cpu.lanes import address, keep, word_at, words_at
+from kernels.cpu.machine import HAS_DOT_BYTES, HAS_TABLES
 from kernels.cpu.panels import (
     BLOCK,
+    ELEMENT_BITS,
     FLOAT,
+    FP4,
+    FP4_VALUES,
     HALF,
     MOST_ROWS,
     MOST_ROWS_Q8,
@@ -97,10 +102,18 @@ def _panels(rows: np.ndarray, narrow: bool) -> np.ndarray:
 
 
 def _bytes(panels: np.ndarray, inputs: int) -> np.ndarray:
-    """int8 panels with four inputs of an output side by side."""
+    """Panels of bytes with four inputs of an output side by side."""
     lines = panels.reshape(-1, inputs // UNROLL, UNROLL, WIDE)
-    packed = aligned((panels.size,), np.int8)
+    packed = aligned((panels.size,), panels.dtype)
     packed[:] = lines.transpose(0, 1, 3, 2).reshape(-1)
+    return packed
+
+
+def _codes(panels: np.ndarray) -> np.ndarray:
+    """Such bytes below 16 in half the space: those of the next four inputs become high halves."""
+    pairs = panels.reshape(-1, 2, UNROLL * WIDE)
+    packed = aligned((panels.size // 2,), np.uint8)
+    packed[:] = (pairs[:, 0] | pairs[:, 1] << 4).reshape(-1)
     return packed
 
 
@@ -108,18 +121,21 @@ def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Pack
     """Pack matrices of one shape.
 
     Args:
-        matrices: each float16 or float32 (outputs, inputs), or for Q8_0 a pair: int8 (outputs,
-            inputs) and float16 scales (outputs, inputs / 32).
+        matrices: each float16 or float32 (outputs, inputs); or a pair of int8 for Q8_0, or of
+            uint8 codes, the places in FP4_VALUES, for MXFP4 (outputs, inputs) and of float16
+            scales (outputs, inputs / 32).
     """
     memory: list[np.ndarray] = []
     words = np.zeros((len(matrices), 8), np.int64)
     for index, matrix in enumerate(matrices):
         values, scale = matrix if isinstance(matrix, tuple) else (matrix, None)
-        kind = {"int8": Q8, "float16": HALF, "float32": FLOAT}[values.dtype.name]
+        if values.dtype == np.uint8 and not HAS_TABLES:
+            values = np.array(FP4_VALUES, np.int8)[values]
+        kind = {"int8": Q8, "float16": HALF, "float32": FLOAT, "uint8": FP4}[values.dtype.name]
         parts = [_panels(values, narrow=scale is None)]
         if scale is not None:
-            parts = [_bytes(parts[0], values.shape[1])]
-            parts.append(_panels(scale, narrow=False))
+            lines = _bytes(parts[0], values.shape[1])
+            parts = [_codes(lines) if kind == FP4 else lines, _panels(scale, narrow=False)]
         addresses = [part.ctypes.data for part in parts] + [0] * (2 - len(parts))
         words[index, :5] = kind, *values.shape[::-1], *addresses
         memory += parts
@@ -129,7 +145,7 @@ def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Pack
 @inline
 def _fixed(words, flags):  # type: ignore[no-untyped-def]
     """Bytes that an input keeps in fixed point; 0 = it stays a float."""
-    if word_at(words, KIND) != Q8:
+    if ELEMENT_BITS[word_at(words, KIND)] > 8:
         return 0
     return 2 if flags & FIXED_16 else 1 if flags & FIXED_8 and HAS_DOT_BYTES else 0
 
@@ -170,18 +186,17 @@ def multiply_columns(
     kind, inputs = word_at(words, KIND), word_at(words, INPUTS)
     data, scales = word_at(words, DATA), word_at(words, SCALES)
     outputs, fixed = word_at(words, OUTPUTS), _fixed(words, flags)
-    size = 4 if kind == FLOAT else 2 if kind == HALF else 1
-    blocks = inputs // BLOCK
-    most = MOST_FIXED_ROWS[fixed] if fixed else MOST_ROWS_Q8 if kind == Q8 else MOST_ROWS
+    bits, blocks = ELEMENT_BITS[kind], inputs // BLOCK
+    most = MOST_FIXED_ROWS[fixed] if fixed else MOST_ROWS_Q8 if bits <= 8 else MOST_ROWS
     spare = spare_panel()
     halves = flags & BATCH_ORDER and not fixed and blocks > 1
     middle = blocks // 2 * BLOCK if halves else inputs
     column = first
     while column < last:
-        wide = 1 if size == 1 or outputs - column > NARROW else 0
+        wide = 1 if bits <= 8 or outputs - column > NARROW else 0
         width = WIDE if wide else NARROW
         real = min(width, outputs - column)
-        w, s = data + column * inputs * size, scales + column * blocks * 2
+        w, s = data + column * inputs * bits // 8, scales + column * blocks * 2
         row = 0
         while row < rows:
             count = min(most, rows - row)
@@ -190,10 +205,10 @@ def multiply_columns(
                 direct = real == width and part == 0
                 target, target_step = (place, out_stride) if direct else (spare, width)
                 if fixed:
-                    fixed_panel(fixed, count, w, s, start, target, target_step, inputs)
+                    fixed_panel(kind, fixed, count, w, s, start, target, target_step, inputs)
                 else:
                     begin = part * middle
-                    wp, sp = w + begin * width * size, s + begin // BLOCK * width * 2
+                    wp, sp = w + begin * width * bits // 8, s + begin // BLOCK * width * 2
                     length = middle if part == 0 else inputs - middle
                     panel(
                         kind, count, wide, wp, sp, start + 4 * begin, step // 4, target,
@@ -238,7 +253,7 @@ def product(
     Args:
         words: address of one row of `Packed.words`.
         flags: of `Mode`. 0 = every sum over inputs in order; BATCH_ORDER = two halves of the
-            inputs summed apart, then added; ROUND_ROWS = x rounded to F16 first. With Q8_0
+            inputs summed apart, then added; ROUND_ROWS = x rounded to F16 first. With scales
             FIXED_16 takes the place of both, and so does FIXED_8 where the machine gains by it.
     """
     step, source = 4 * x_stride, x

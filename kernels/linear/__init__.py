@@ -29,10 +29,10 @@ def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Any:
     """Lay out matrices of one shape for the CPU kernels.
 
     Args:
-        matrices: each float16 or float32 (O, I); or for Q8_0 a pair: int8 (O, I) and float16 scales
-            (O, I / 32).
+        matrices: each float16 or float32 (O, I); or a pair: int8 for Q8_0, or codes of 4 bits as
+            uint8 for MXFP4 (O, I), and float16 scales (O, I / 32).
     Raises:
-        ValueError: for another type, differing shapes, or I not a multiple of 32 in Q8_0.
+        ValueError: for another type, differing shapes, or I not a multiple of 32 in a pair.
     """
     from kernels.cpu import matrix
 
@@ -40,18 +40,27 @@ def pack(matrices: Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]) -> Any:
     for item in matrices:
         values = item[0] if isinstance(item, tuple) else item
         shapes.add(values.shape)
-        expected = ("int8",) if isinstance(item, tuple) else ("float16", "float32")
+        expected = ("int8", "uint8") if isinstance(item, tuple) else ("float16", "float32")
         if values.dtype.name not in expected:
             raise ValueError(f"pack takes {' or '.join(expected)}, found {values.dtype}")
         if isinstance(item, tuple) and item[1].shape != (values.shape[0], values.shape[1] // 32):
             raise ValueError(f"scales of shape {item[1].shape} for a matrix {values.shape}")
         if isinstance(item, tuple) and item[1].dtype != np.float16:
-            raise ValueError(f"Q8_0 has float16 scales, found {item[1].dtype}")
+            raise ValueError(f"pack takes float16 scales, found {item[1].dtype}")
         if isinstance(item, tuple) and values.shape[1] % 32:
-            raise ValueError(f"Q8_0 needs inputs in blocks of 32, found {values.shape[1]}")
+            raise ValueError(f"scales need inputs in blocks of 32, found {values.shape[1]}")
+        if values.dtype == np.uint8 and values.max(initial=0) > 15:
+            raise ValueError(f"pack takes codes of 4 bits, found {values.max()}")
     if len(shapes) != 1:
         raise ValueError(f"pack takes matrices of one shape, found {sorted(shapes)}")
     return matrix.pack(matrices)
+
+
+def keeps_codes() -> bool:
+    """Whether `pack` keeps codes of 4 bits here; elsewhere it makes int8 of them."""
+    from kernels.cpu.machine import HAS_TABLES
+
+    return HAS_TABLES
 
 
 def linear(x: np.ndarray, weight: Any, y: np.ndarray, mode: Mode) -> None:

@@ -38,6 +38,12 @@ def test_a_draft_counts_when_all_before_it_were_accepted() -> None:
     assert samples_of([cycle((0.1,), 0, 0)]) == []
 
 
+def test_a_nan_says_nothing() -> None:
+    nan = float("nan")
+    assert samples_of([cycle((0.9, nan, 0.7), 3, 3)]) == [(0.9, True), (0.7, True)]
+    assert calibration([arm(cycle((nan, nan), 2, 2))]) is None
+
+
 def test_bins_and_error_by_hand() -> None:
     found = calibration([arm(cycle((0.95, 0.85), 2, 1), cycle((0.91,), 1, 1), cycle((0.2,), 1, 0))])
     assert found is not None

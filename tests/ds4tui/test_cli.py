@@ -378,6 +378,17 @@ def test_export_says_what_it_wrote(capsys: pytest.CaptureFixture[str], tmp_path:
     assert cli.main([*words, "--overwrite", "--f32"]) == 0
 
 
+def test_export_says_that_llama_cpp_does_not_read_a_draft_vocabulary(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from tests.engine.random_pair import DRAFTS_SOME, SMALL, write_pair
+
+    target, drafter = write_pair(tmp_path, SMALL, DRAFTS_SOME, "F16")
+    out = str(tmp_path / "out")
+    assert cli.main(["export", "-m", str(target), "--mtp", str(drafter), "--out", out]) == 0
+    assert "draft vocabulary (d2t), which llama.cpp's" in capsys.readouterr().out
+
+
 def test_inspect_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from tests.engine.random_pair import SMALL, write_pair
 

@@ -103,6 +103,17 @@ def test_policy_and_gate_are_those_of_the_cycle(record: RunRecord) -> None:
     assert gate_at(arm, cycle.cycle) == 0.9  # the drafter's own
 
 
+def test_the_block_is_that_of_the_arm_s_own_drafter(record: RunRecord) -> None:
+    arm, cycle = parting_cycle(record)
+
+    def last_row() -> str:
+        return text_of(paint.cycle_rows(record, arm, cycle, 163, 120, 30, UNICODE)[-1])
+
+    assert "server + 4 x noise (id 8)   drafter context: positions 50..177" in last_row()
+    arm.info = replace(arm.info, block_size=9, noise_id=3, window=100)
+    assert "server + 8 x noise (id 3)   drafter context: positions 78..177" in last_row()
+
+
 def test_context_time_and_state(record: RunRecord) -> None:
     arm, cycle = parting_cycle(record)
     assert data.context_of(cycle, 128) == (50, 177)

@@ -15,7 +15,14 @@ from ds4tui import inspect
 from ds4tui.inspect import format_report, inspect_files, to_json
 from engine.errors import Ds4Error
 from engine.gguf_write import Typed, write_gguf
-from tests.engine.random_pair import TargetShape, write_drafter, write_pair, write_target
+from tests.engine.random_pair import (
+    DRAFTS_SOME,
+    SMALL,
+    TargetShape,
+    write_drafter,
+    write_pair,
+    write_target,
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +81,19 @@ def test_text_says_what_the_data_says(pair: tuple[Path, Path]) -> None:
         "<｜begin▁of▁sentence｜>, ",
     ):
         assert part in text
+
+
+def test_a_draft_vocabulary(tmp_path: Path) -> None:
+    report = inspect_files(write_pair(tmp_path, SMALL, DRAFTS_SOME))
+    (fit,), text = report["pairs"], format_report(report)
+    assert (fit["config"]["draft_vocabulary"], fit["vocab_size"]) == (97, 320)
+    assert "  drafts from 97 of 320 tokens" in text.splitlines()
+    (line,) = (line.split() for line in text.splitlines() if line.startswith("    d2t "))
+    assert line == ["d2t", "I64", "97", "776"]
+    without_ids = [
+        q["parameters"] for q in report["files"][1]["quantisation"] if q["type"] != "I64"
+    ]
+    assert report["files"][1]["parameters"] == sum(without_ids)
 
 
 def test_a_pair_that_does_not_fit_says_why(tmp_path: Path) -> None:

@@ -59,6 +59,19 @@ def matrix(tmp_path: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.read_text()) if out.exists() else {}
 
 
+def test_what_the_runs_say_is_told_once(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded.append(calm())
+    _, found = matrix(
+        tmp_path, "-n", "20", "--commit", "strict", "--report", str(tmp_path / "m.md")
+    )
+    (notice,) = found["notices"]
+    assert notice.startswith("Policy strict drafts nothing")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count(notice) == (tmp_path / "m.md").read_text().count(notice) == 1
+
+
 def test_every_cell_is_there_and_those_that_must_be_identical_are(
     loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

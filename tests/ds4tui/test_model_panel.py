@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ds4tui.paint.model import file_rows
 from ds4tui.screens.model_panel import ModelPanel
 from ds4tui.spans import text_of
 from ds4tui.widgets.rows_view import RowsView
+from engine.events import FileInfo, RunStarted
 from tests.ds4tui import streams
 from tests.ds4tui.harness import READY, settle
 from tests.ds4tui.session import SMALL, Session
@@ -33,3 +37,30 @@ async def test_it_follows_what_is_loaded_and_run() -> None:
         panel.look()
         assert "settings of the run shown" in text(panel)
         assert "layer kinds" in text(panel)
+
+
+async def test_two_drafters_have_their_own_facts() -> None:
+    session = Session()
+    events = streams.until(streams.diverged_run(), 5)
+    started = next(event for event in events if isinstance(event, RunStarted))
+    plain, arm = started.arms
+    one = replace(arm, drafter="a.gguf", block_size=5, noise_id=8, window=128)
+    other = replace(arm, drafter="some/b.gguf", block_size=7, noise_id=3, window=64)
+    two = replace(started, arms=(plain, one, other))
+    session.link.greeting = [READY, *(two if event is started else event for event in events)]
+    async with session.app.run_test(size=SMALL) as pilot:
+        await settle(pilot, lambda: session.controller.record is not None)
+        await pilot.press("o")
+        panel = session.app.screen
+        assert isinstance(panel, ModelPanel)
+        words = " ".join(text(panel).split())
+        assert "drafter a.gguf block size 5 noise id 8 window 128" in words
+        assert "drafter b.gguf block size 7 noise id 3 window 64" in words
+
+
+def test_a_draft_vocabulary_is_a_drafter_s_fact() -> None:
+    own = FileInfo("drafter", "d.gguf", "ab", 1, "deepseek4-dspark", "tiny", 1, (), 4096)
+    lines = [" ".join(text_of(row).split()) for row in file_rows([own], 80)]
+    assert "drafts from 4,096 tokens" in lines
+    other = FileInfo("drafter", "d.gguf", "ab", 1, "deepseek4-dspark", "tiny", 1, ())
+    assert not any("drafts from" in text_of(row) for row in file_rows([other], 80))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ds4tui.cycle_data import batch_rows
+from ds4tui.marks import UNICODE
 from ds4tui.run_state import RunState
-from ds4tui.verdict_line import verdict_line
+from ds4tui.spans import text_of
+from ds4tui.verdict_line import verdict_line, verdict_row
 from engine.events import CycleFinished, Event
 from engine.settings import Knobs
 from tests.ds4tui.harness import record_of
@@ -15,9 +18,9 @@ from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, 
 SCRIPT = path_script([2 + i * 7 % 29 for i in range(200)], 13)
 
 
-def silent(tokens: int) -> list[Event]:
+def silent(tokens: int, confidence: float = 0.25) -> list[Event]:
     """Every block is cut by its first confidence."""
-    drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [0.25] * 5)
+    drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [confidence] * 5)
     knobs = Knobs("direct", confidence=0.5)
     return run(engine(ScriptedModel(SCRIPT), drafter), knobs, max_tokens=tokens).events
 
@@ -35,6 +38,23 @@ def test_the_banner_is_there_while_the_run_goes_on_and_names_the_stage() -> None
     assert line.head == "! 0 PROPOSALS"
     assert line.bodies[0].startswith("in 60 cycles; last stage that ran: confidence")
     assert "highest .25 < .50" in line.bodies[0]
+
+
+def test_a_run_that_has_ended_names_what_stopped_it_before_its_last_token() -> None:
+    line = verdict_line(record_of(silent(120)), RunState.DONE)
+    assert "last stage that ran: confidence, highest .25 < .50" in line.bodies[0]
+
+
+def test_a_confidence_that_is_nan_is_told_as_what_it_is() -> None:
+    record = record_of(silent(120, float("nan")))
+    line = verdict_line(record, RunState.DONE)
+    assert line.head == "! 0 PROPOSALS"
+    assert line.bodies[0] == "in 119 cycles; every confidence is NaN, which the gate never passes"
+    assert text_of(verdict_row(line, 80, UNICODE)).endswith("NaN, which the gate never passes")
+    (warning,) = record.notices
+    assert warning.text.startswith("direct: the drafter's confidence is NaN")
+    arm = record.arms[1]
+    assert batch_rows(record, arm, arm.cycles[0])[0].outcome.endswith("cut by gate: NaN")
 
 
 def test_one_proposal_is_enough_to_take_it_away() -> None:

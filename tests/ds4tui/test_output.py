@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ds4tui import cli
 from ds4tui.output import check_outputs, check_writable, write_output
 from engine.errors import Ds4Error
+from tests.engine.random_pair import write_pair
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs pipes, links and devices")
 
@@ -85,6 +87,16 @@ def test_what_cannot_be_written_is_said_before_the_work(
 ) -> None:
     with pytest.raises(Ds4Error, match=problem):
         check_writable(str(tmp_path / name))
+
+
+def test_a_model_file_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, drafter = map(str, write_pair(tmp_path))
+    before = Path(target).read_bytes()
+    with pytest.raises(Ds4Error, match=r"target\.gguf is a model file"):
+        check_writable(target)
+    assert cli.main(["inspect", "--json", target, drafter]) == 2
+    assert "is a model file" in capsys.readouterr().err
+    assert Path(target).read_bytes() == before
 
 
 def test_no_name_is_no_file() -> None:

@@ -13,7 +13,7 @@ from ds4tui.paint import ledger as ledger_rows
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, crop, fit, spread, text_of, width_of
 from engine.events import RunFailed, RunStarted, TimeSplit
-from engine.stats import ArmTally
+from engine.stats import ArmTally, Speedup
 from tests.ds4tui import streams
 from tests.ds4tui.harness import record_of
 
@@ -215,6 +215,19 @@ def test_speed_up_has_its_interval_when_the_work_is_the_same() -> None:
     title = text_of(panes.bottom_title(IDENTICAL, IDENTICAL.arms[1], foot, 60, UNICODE))
     assert "1.51x ±0." in title
     assert "different" not in title
+
+
+def test_an_unresolved_speed_up_is_shown_in_a_pane_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RunRecord, "speedup", Speedup(1.02, 0.94, 1.11))
+    arm, foot = IDENTICAL.arms[1], panes.PaneFoot(0, True, None)
+    narrow = text_of(panes.bottom_title(IDENTICAL, arm, foot, 34, UNICODE))
+    assert " tok/s ─" in narrow
+    assert narrow.endswith(" 1.02x ±0.09 n.r.")
+    assert len(narrow) == 34
+    wide = text_of(panes.bottom_title(IDENTICAL, arm, foot, 56, UNICODE))
+    assert wide.endswith(" 1.02x ±0.09 not resolved")
 
 
 def test_scrolled_up_says_what_is_new() -> None:

@@ -19,6 +19,7 @@ def test_the_hash_is_in_the_title_at_every_width(width: int) -> None:
     for names in (("plain", "DSpark"), ("direct 0.90", "direct 0.60")):
         for row in (
             panes.top_title(arm, width, UNICODE),
+            panes.top_title(arm, width, UNICODE, "12/34"),
             panes.tabs(names, 1, arm, width, UNICODE),
         ):
             assert arm.ids_hash[: width - 2] in text_of(row)

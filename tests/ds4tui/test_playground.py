@@ -363,14 +363,14 @@ async def test_several_arms_take_turns_in_the_right_pane() -> None:
     session = Session(events)
     async with session.app.run_test(size=LARGE) as pilot:
         await finished(pilot, session)
-        assert "DSpark · direct" in session.screen[3]
+        assert "DSpark 1/2 · direct" in session.screen[3]
         await pilot.press("w")
         await settle(pilot)
-        assert "DSpark · prefix" in session.screen[3]
+        assert "DSpark 2/2 · prefix" in session.screen[3]
         assert len(session.app.playground.right.lines) == 400
         await pilot.press("w")
         await settle(pilot)
-        assert "DSpark · direct" in session.screen[3]
+        assert "DSpark 1/2 · direct" in session.screen[3]
 
 
 async def test_a_plain_run_says_why_nothing_is_compared() -> None:

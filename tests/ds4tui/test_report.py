@@ -116,6 +116,13 @@ def test_nothing_proposed_is_na_and_said_with_its_cause() -> None:
     assert "0 proposals in 59 cycles; stopped by confidence" in text
 
 
+def test_a_nan_that_stopped_all_proposals_is_told_once() -> None:
+    drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [float("nan")] * 5)
+    text = shown(run(engine(ScriptedModel(SCRIPT), drafter), Knobs("prefix", confidence=0.9)))
+    assert "0 proposals in 59 cycles; stopped by confidence" in text
+    assert text.count("prefix: the drafter's confidence is NaN, which the gate never passes") == 1
+
+
 def test_varying_lengths_say_that_the_depths_are_incomplete() -> None:
     drafter = ScriptedDrafter(
         continuation(SCRIPT), lambda t: [1, 1, 1, 1, 1] if len(t) % 2 else [1, 1, 0, 0, 0]

@@ -69,6 +69,16 @@ def test_a_report_holds_what_a_maintainer_needs() -> None:
     assert text == markdown([document]), "the key and ab --report write the same"
 
 
+def test_a_report_says_that_a_drafter_drafts_some_tokens() -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    assert "drafts from" not in markdown([document])
+    document["drafters"][0]["drafted"] = 97
+    (line,) = (line for line in markdown([document]).splitlines() if "drafts from" in line)
+    assert line.startswith("- drafter: ")
+    assert line.endswith(" parameters, drafts from 97 tokens)")
+
+
 def test_a_report_on_hostile_text_is_safe_to_print() -> None:
     text = report_of(record_of(complete(hostile_run())))
     assert text is not None

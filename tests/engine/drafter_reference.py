@@ -73,12 +73,13 @@ def chain(
 
     Args:
         hidden: (B, D) of `block`.
-        output: (V, D), the target's head.
+        output: (V, D), the target's head; a drafter's own comes before it.
     Returns:
         Drafts, confidence of each given that all before are accepted, (B, V) logits without bias.
     """
     prefix = f"mtp.{g.stages - 1}."
-    logits = _norm(hidden, tensors[f"{prefix}norm.weight"]) @ output.T
+    rows = _norm(hidden, tensors[f"{prefix}norm.weight"])
+    logits = _of_all(rows @ tensors.get("output.weight", output).T, tensors, g)
     gate = tensors[f"{prefix}confidence_head.proj.weight"].reshape(-1)  # (D + rank,)
     drafts: list[int] = []
     confidences: list[float] = []
@@ -94,7 +95,18 @@ def chain(
 def bias(previous: int, tensors: Tensors, g: Geometry) -> Tensor:
     """(V,) Markov bias of the row after a token."""
     head = f"mtp.{g.stages - 1}.markov_head."
-    return tensors[f"{head}markov_w2.weight"] @ tensors[f"{head}markov_w1.weight"][previous]
+    some = tensors[f"{head}markov_w2.weight"] @ tensors[f"{head}markov_w1.weight"][previous]
+    return _of_all(some, tensors, g)
+
+
+def _of_all(scores: Tensor, tensors: Tensors, g: Geometry) -> Tensor:
+    """(..., Vd) scores of the tokens in `d2t` -> (..., V), -inf for all others."""
+    if "d2t" not in tensors:
+        return scores
+    vocab = len(tensors[f"mtp.{g.stages - 1}.markov_head.markov_w1.weight"])
+    whole = torch.full((*scores.shape[:-1], vocab), -math.inf)
+    whole[..., tensors["d2t"].long()] = scores
+    return whole
 
 
 def _norm(x: Tensor, weight: Tensor | float = 1.0, eps: float = 1e-6) -> Tensor:

@@ -87,6 +87,8 @@ class Told:
     drafts: Callable[[int], Draft]
     start: int
     block_size: int
+    noise_id: int = 8
+    window: int = 128
     ids: tuple[int, ...] = ()
 
     def new_context(self) -> Told:

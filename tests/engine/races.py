@@ -13,7 +13,7 @@ from engine.session import Engine
 from engine.settings import EngineFiles, Knobs, Prompt, RunRequest, Settings
 from engine.stats import ArmTally, tally
 from engine.tokenizer import Turn
-from tests.engine.scripted import EOS, NOISE, VOCAB, ScriptedDrafter, ScriptedModel, ScriptedState
+from tests.engine.scripted import EOS, VOCAB, ScriptedDrafter, ScriptedModel, ScriptedState
 
 FILES = EngineFiles(model="scripted.gguf", mtp=("drafter.gguf",))
 
@@ -68,7 +68,6 @@ def engine(
         layer_kinds=(0, 4),
         eos_id=eos_id,
         no_repeat=no_repeat,
-        noise_id=NOISE,
         drafters=dict(zip(names, drafters, strict=True)),
         gates=dict.fromkeys(names, gate),
         new_state=lambda: ScriptedState(context),

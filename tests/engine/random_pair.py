@@ -81,7 +81,10 @@ class TargetShape:
 
 @dataclass(frozen=True)
 class DrafterShape:
-    """Sizes of a drafter that are not its target's; `taps` are 0-based, None: the last three."""
+    """Sizes of a drafter that are not its target's; `taps` are 0-based, None: the last three.
+
+    `drafted` is the size of a draft vocabulary, which needs a head of its own.
+    """
 
     stages: int = 2
     block_size: int = 5
@@ -91,6 +94,8 @@ class DrafterShape:
     experts: int = 4
     expert_dim: int = 64
     default_confidence: float | None = None
+    own_head: bool = False
+    drafted: int | None = None
 
     def tapped(self, target: TargetShape) -> tuple[int, ...]:
         layers = len(target.ratios)
@@ -98,6 +103,8 @@ class DrafterShape:
 
 
 SMALL = TargetShape()
+DRAFTS_SOME = DrafterShape(own_head=True, drafted=97)
+"""A drafter with a head of its own over a part of the vocabulary."""
 K_QUANT = TargetShape(dim=256, expert_dim=256)
 """The smallest sizes that Q2_K, Q4_K and IQ2_XXS experts can have."""
 EMBEDDED = TargetShape(
@@ -140,7 +147,7 @@ PRESETS: dict[str, dict[str, str]] = {
     "ds4-mxfp4": _DS4 | {"experts": "MXFP4", "down": "MXFP4"},
     "ds4-bf16-heads": _DS4 | {"heads": "BF16"},
 }
-"""Storage types by part; vectors are always F32 and id tables I32."""
+"""Storage types by part; vectors are always F32 and tables of ids I32 or I64."""
 
 _PARTS = (
     ("experts", ("ffn_gate_exps", "ffn_up_exps")),
@@ -291,7 +298,9 @@ def drafter_tensors(
 ) -> list[TensorData]:
     """The same seed gives the same values in both dialects."""
     geometry = replace(s.geometry, experts=d.experts, expert_dim=d.expert_dim)
-    table = drafter_table(geometry, d.stages, len(d.tapped(s)), d.rank)
+    table = drafter_table(
+        geometry, d.stages, len(d.tapped(s)), d.rank, own_head=d.own_head, drafted=d.drafted
+    )
     made = [_tensor(expected, types, seed, s) for expected in table]
     return [replace(t, name=drafter_name(t.name, dialect)) for t in made]
 
@@ -362,6 +371,9 @@ def _tensor(
     if expected.role == "ids":
         order = rng.random((shape[0], s.experts)).argsort(axis=1)
         return TensorData.encode(name, order[:, : shape[1]], "I32")
+    if expected.role == "tokens":
+        chosen_ids = np.sort(rng.choice(s.vocab, shape, replace=False))
+        return TensorData.encode(name, chosen_ids, "I64")
     if expected.role == "vector":
         return TensorData.encode(name, _vector(name, shape, rng), "F32")
     chosen = PRESETS[types] if isinstance(types, str) else types

@@ -240,6 +240,8 @@ class ScriptedDrafter:
     confidences: Confidences = lambda tokens: [1.0] * BLOCK
     block_size: int = BLOCK
     biased: bool = False
+    noise_id: int = NOISE
+    window: int = 128
     blocks: list[ScriptedBlock] = field(default_factory=list)
 
     def new_context(self) -> ScriptedContext:

@@ -20,6 +20,7 @@ from engine.events import (
     RunStarted,
     StateDrift,
     TokensCommitted,
+    TokenText,
 )
 from engine.settings import Knobs, Recorded
 from tests.engine.races import Outcome, engine, run
@@ -407,6 +408,35 @@ def test_every_arm_is_counted_by_the_block_of_its_own_drafter() -> None:
         assert len(counts.accept_by_position()) == block
         assert sum(map(sum, counts.proposed_by_accepted())) == counts.cycles == 90 // (block + 1)
         assert counts.accept_rate == 1.0
+
+
+def test_an_arm_names_the_noise_and_the_window_of_its_own_drafter() -> None:
+    perfect = continuation(SCRIPT)
+    first = ScriptedDrafter(perfect, noise_id=8, window=128)
+    second = ScriptedDrafter(perfect, noise_id=9, window=300)
+    made = engine(ScriptedModel(SCRIPT), first, second)
+    arms = (Knobs("prefix"), Knobs("prefix", mtp="drafter1.gguf"))
+    found = run(made, *arms, max_tokens=30, controls=True)
+    started = found.of(RunStarted)[0]
+    drafting = [arm for arm in started.arms if arm.kind == "dspark"]
+    told = [(started.noise_of(arm), started.window_of(arm)) for arm in drafting]
+    assert told == [(8, 128), (9, 300)] * 2, "arms, then their controls"
+    ids = {token for event in found.of(TokenText) for token, _ in event.entries}
+    assert {8, 9} <= ids, "both can be shown as text"
+
+
+def test_every_drafter_gets_the_prompt_s_rows_that_it_can_see() -> None:
+    """More of them than the target's window, where a drafter's own is longer."""
+    starts: list[int] = []
+
+    class Looking(ScriptedDrafter):
+        def block(self, context: Any, anchor: int, position: int) -> Any:
+            starts.append(context.start)
+            return super().block(context, anchor, position)
+
+    made = engine(ScriptedModel(SCRIPT), Looking(continuation(SCRIPT), window=150))
+    run(made, "direct", prompt="a" * 197, max_tokens=3)
+    assert starts == [200 - 150]
 
 
 def test_drafters_are_named_by_their_files_unless_two_have_one_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from engine.cuda.weights import DeviceTensors
 from engine.drafter import Drafter
 from engine.errors import Ds4Error
 from engine.gguf import open_gguf
+from engine.greedy import Rules
 from engine.model import Model
 from engine.paths import Plan
+from engine.propose import Chain, Limit
 from engine.weights import load_drafter, load_target, read_drafter, read_target
 from tests.engine.random_pair import DrafterShape, TargetShape, write_drafter, write_target
 
@@ -40,15 +43,18 @@ SHAPE = TargetShape(
     sinkhorn=2,
 )
 OWN = DrafterShape(stages=1, block_size=3, rank=32, experts=2, expert_dim=32)
+SOME = replace(OWN, own_head=True, drafted=97)
 IDS = [11, 200, 45, 9, 77, 310, 18, 90, 33, 260]
 
 
 @cache
-def models(folder: Path, types: str = "ds4", rounding: str = "none") -> tuple[Any, ...]:
+def models(
+    folder: Path, types: str = "ds4", rounding: str = "none", own: DrafterShape = OWN
+) -> tuple[Any, ...]:
     """Target and drafter on the CPU, then on the device."""
     target = open_gguf(write_target(folder / f"target-{types}.gguf", SHAPE, types, 1))
-    own = write_drafter(folder / f"drafter-{types}.gguf", SHAPE, OWN, "dspark", types)
-    file = open_gguf(own)
+    name = f"drafter-{types}-{own.drafted}.gguf"
+    file = open_gguf(write_drafter(folder / name, SHAPE, own, "dspark", types))
     config = ModelConfig.from_gguf(target)
     drafter = DrafterConfig.from_gguf(file, config)
     taps = drafter.target_layers
@@ -120,8 +126,9 @@ def test_rows_know_their_best_tokens(folder: Path) -> None:
     assert second[3] == logits[1][3]
 
 
-def test_a_block_s_chain_equals_its_rows(folder: Path) -> None:
-    *_, drafter = models(folder)
+@pytest.mark.parametrize("own", [OWN, SOME], ids=["all tokens", "some tokens"])
+def test_a_block_s_chain_equals_its_rows(folder: Path, own: DrafterShape) -> None:
+    *_, drafter = models(folder, own=own)
     taps = np.random.default_rng(0).standard_normal((4, SHAPE.dim)).astype(np.float32)
     context = drafter.new_context()
     drafter.extend(context, torch.from_numpy(taps).to(DEVICE), 0)
@@ -131,6 +138,9 @@ def test_a_block_s_chain_equals_its_rows(folder: Path) -> None:
         scores, best = block.scores(row, previous)
         assert block.best(row, previous) == best == int(scores.argmax())
         assert block.best(row, None) == int(block.logits(row).argmax())
+        can = np.isfinite(scores)
+        assert can.sum() == (own.drafted or SHAPE.vocab)
+        assert (can == np.isfinite(block.logits(row))).all()
         assert block.best(row, previous + 1) is None
         known = block.confidence(row, previous)
         assert 0 < known < 1
@@ -139,6 +149,22 @@ def test_a_block_s_chain_equals_its_rows(folder: Path) -> None:
     drafts, confidences = drafter.draft(context, 20, 4)
     assert drafts == block.tokens[1:]
     assert confidences == block.confidences
+
+
+def test_a_nan_in_a_drafter_s_logits_is_no_draft(folder: Path) -> None:
+    *_, drafter = models(folder, own=OWN)
+    norm = drafter.weights.norm  # behind all clamps
+    kept = norm.clone()
+    norm[3] = float("nan")
+    try:
+        block = drafter.block(drafter.new_context(), 20, 4)
+        chain = Chain(block, Rules(), 20, markov=True, gate=0.0, eos_id=None)
+        with pytest.raises(
+            Ds4Error, match="In row 0 of the drafter's block, the logits hold a NaN"
+        ):
+            chain.run(Limit(3, ""))
+    finally:
+        norm.copy_(kept)
 
 
 def test_choices_are_recorded_and_pinned(folder: Path) -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from engine.decode import Control
 from engine.errors import Ds4Error
-from engine.events import ArmFinished, CycleFinished, SettingsChanged, TokensCommitted
+from engine.events import (
+    ArmFinished,
+    CycleFinished,
+    Notice,
+    SettingsChanged,
+    TokensCommitted,
+)
 from engine.settings import Knobs
 from tests.engine.races import Outcome, engine, run
 from tests.engine.scripted import (
@@ -235,6 +241,20 @@ def test_the_first_row_under_the_gate_cuts_the_block_lazily() -> None:
 def test_a_confidence_at_the_gate_passes_and_a_nan_does_not() -> None:
     assert gated(0.9, 0.9, 0.9, 0.9, 0.9)[1].of(CycleFinished)[0].proposed == 5
     assert gated(float("nan"), 1, 1, 1, 1)[1].of(CycleFinished)[0].proposed == 0
+
+
+def test_a_nan_is_told_once_for_every_arm() -> None:
+    drafter = ScriptedDrafter(continuation(SCRIPT), lambda tokens: [1, float("nan")] * 3)
+    arms = (Knobs("direct", confidence=0.5), Knobs("prefix", confidence=0.5), Knobs("replay"))
+    found = run(engine(ScriptedModel(SCRIPT), drafter), *arms)
+    assert [(notice.arm, notice.level) for notice in found.of(Notice)] == [
+        (1, "warning"),
+        (2, "warning"),
+    ]
+    assert found.of(Notice)[0].text == (
+        f"{found.names()[1]}: the drafter's confidence is NaN, which the gate never passes, so "
+        "such drafts are not proposed."
+    )
 
 
 def test_gate_0_is_no_gate_and_still_shows_the_confidences() -> None:

@@ -11,7 +11,14 @@ from engine.gguf import open_gguf
 from engine.model import Model
 from tests.engine import drafter_reference as ref
 from tests.engine.loaded import drafter, model, random_ids, target_file
-from tests.engine.random_pair import EMBEDDED, EMBEDDED_DRAFTER, SMALL, DrafterShape, TargetShape
+from tests.engine.random_pair import (
+    DRAFTS_SOME,
+    EMBEDDED,
+    EMBEDDED_DRAFTER,
+    SMALL,
+    DrafterShape,
+    TargetShape,
+)
 from tests.kernels.closeness import assert_close
 
 
@@ -48,6 +55,10 @@ def reference_of(d: Drafter) -> tuple[ref.Tensors, torch.Tensor, torch.Tensor, r
         (SMALL, DrafterShape(stages=3, taps=(0, 3)), 32),
         (SMALL, DrafterShape(), 33),
         (SMALL, DrafterShape(), 100),
+        (SMALL, DrafterShape(own_head=True), 40),
+        (SMALL, DRAFTS_SOME, 40),
+        (SMALL, DrafterShape(own_head=True, drafted=15), 5),
+        (SMALL, DrafterShape(own_head=True, drafted=SMALL.vocab), 12),
         (EMBEDDED, EMBEDDED_DRAFTER, 300),
     ],
 )
@@ -70,9 +81,12 @@ def test_block_equals_reference(shape: TargetShape, own: DrafterShape, length: i
     previous, found = anchor, []
     for row in range(d.block_size):
         assert abs(block.confidence(row, previous) - confidences[row]) < 1e-5
-        assert_close("logits", logits[row], block.logits(row), 5e-6)
+        can = torch.isfinite(logits[row])
+        assert_close("logits", logits[row][can], block.logits(row)[can], 5e-6)
+        assert (block.logits(row)[~can] == -np.inf).all()
         scores, best = block.scores(row, previous)
-        assert best == int(scores.argmax())
+        assert best == block.best(row, previous) == int(scores.argmax())
+        assert (np.isfinite(scores) == can.numpy()).all()
         previous = best
         found.append(previous)
     assert found == drafts

@@ -15,6 +15,7 @@ from engine.gguf_write import TensorData, write_gguf
 from engine.synthetic import FLASH
 from engine.tensor_table import drafter_name, drafter_table
 from tests.engine.random_pair import (
+    DRAFTS_SOME,
     EMBEDDED,
     EMBEDDED_DRAFTER,
     K_QUANT,
@@ -255,13 +256,91 @@ def test_wrong_metadata_of_the_other_dialect(
         assert part in message
 
 
-@pytest.mark.parametrize("name", ["token_embd.weight", "output.weight", "d2t", "fc.scale"])
+@pytest.mark.parametrize("dialect", ["dspark", "dflash"])
+@pytest.mark.parametrize(
+    ("drafted", "parts"),
+    [
+        ([5, 4, 9], ("the order of tensor 'd2t'", "5 before 4", "rising")),
+        ([5, 9, 9], ("the order of tensor 'd2t'", "9 before 9", "each once")),
+        ([5, 9, 320], ("an id of tensor 'd2t'", "320", "0 to 319")),
+        ([-1, 9, 10], ("an id of tensor 'd2t'", "-1", "0 to 319")),
+        ([5, 9], ("the shape of tensor 'd2t'", "[2]", "[3] for the rows of 'output.weight'")),
+        ([[5, 9, 12]], ("the shape of tensor 'd2t'", "[1, 3]", "[3]")),
+        ([5.0, 9.0, 12.0], ("the type of tensor 'd2t'", "F32", "I64")),
+    ],
+)
+def test_a_draft_vocabulary_that_cannot_be(
+    tmp_path: Path,
+    target: ModelConfig,
+    dialect: str,
+    drafted: list[object],
+    parts: tuple[str, ...],
+) -> None:
+    shape, ids = DrafterShape(own_head=True, drafted=3), np.array(drafted)
+    wrong = TensorData.encode("d2t", ids, "I64" if ids.dtype == np.int64 else "F32")
+    kept = [t for t in drafter_tensors(SMALL, shape, dialect) if t.name != "d2t"]
+    metadata = drafter_metadata(SMALL, shape, dialect)
+    message = drafter_refusal(write_gguf(tmp_path / "d.gguf", metadata, [*kept, wrong]), target)
+    for part in (*parts, target.path):
+        assert part in message
+
+
+@pytest.mark.parametrize("dialect", ["dspark", "dflash"])
+def test_parts_of_a_draft_vocabulary_that_are_missing(
+    tmp_path: Path, target: ModelConfig, dialect: str
+) -> None:
+    whole = write_drafter(tmp_path / "d.gguf", SMALL, DRAFTS_SOME, dialect)
+    config = load_drafter(whole, target)
+    assert (config.own_head, config.draft_vocabulary) == (True, 97)
+    markov = config.tensor_name("mtp.1.markov_head.markov_w2.weight")
+    for name, part in (
+        ("output.weight", "in the file without 'output.weight'"),
+        ("d2t", f"{markov!r} has shape [97, 32], expected [320, 32]"),
+    ):
+        path = write_drafter(tmp_path / "w.gguf", SMALL, DRAFTS_SOME, dialect, without=[name])
+        assert part in drafter_refusal(path, target)
+    full = drafter_tensors(SMALL, DrafterShape(), dialect)
+    some = drafter_tensors(SMALL, DRAFTS_SOME, dialect)
+    metadata = drafter_metadata(SMALL, DRAFTS_SOME, dialect)
+    mixed = [*full, *(t for t in some if t.name in ("output.weight", "d2t"))]
+    message = drafter_refusal(write_gguf(tmp_path / "m.gguf", metadata, mixed), target)
+    assert f"'d2t' is [97], expected [320] for the rows of {markov!r}" in message
+    lone = [*full, *(t for t in some if t.name == "output.weight")]
+    message = drafter_refusal(write_gguf(tmp_path / "l.gguf", metadata, lone), target)
+    assert "'output.weight' has shape [97, 128], expected [320, 128]" in message
+
+
+@pytest.mark.parametrize(("drafted", "shape"), [(1, (SMALL.dim,)), (3, (1, 3, SMALL.dim))])
+def test_a_head_with_more_or_fewer_axes_of_one(
+    tmp_path: Path, target: ModelConfig, drafted: int, shape: tuple[int, ...]
+) -> None:
+    own = DrafterShape(own_head=True, drafted=drafted)
+    kept = [t for t in drafter_tensors(SMALL, own) if t.name != "output.weight"]
+    output = TensorData.encode("output.weight", np.ones(shape), "F16")
+    metadata = drafter_metadata(SMALL, own, "dspark")
+    path = write_gguf(tmp_path / "d.gguf", metadata, [*kept, output])
+    assert load_drafter(path, target).draft_vocabulary == drafted
+
+
+@pytest.mark.parametrize("dialect", ["dspark", "dflash"])
+def test_a_head_of_its_own_for_all_tokens(
+    tmp_path: Path, target: ModelConfig, dialect: str
+) -> None:
+    path = write_drafter(tmp_path / "d.gguf", SMALL, DrafterShape(own_head=True), dialect)
+    config = load_drafter(path, target)
+    assert (config.own_head, config.draft_vocabulary) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"),
+    [("token_embd.weight", "dspark"), ("token_embd.weight", "dflash"), ("fc.scale", "dflash")],
+)
 def test_what_the_other_dialect_allows_is_not_dropped(
-    tmp_path: Path, target: ModelConfig, name: str
+    tmp_path: Path, target: ModelConfig, name: str, dialect: str
 ) -> None:
     extra = TensorData.encode(name, np.array([2.0]), "F32")
-    tensors = [*drafter_tensors(SMALL, DrafterShape(), "dflash"), extra]
-    metadata = drafter_metadata(SMALL, DrafterShape(), "dflash")
+    tensors = [*drafter_tensors(SMALL, DrafterShape(), dialect), extra]
+    metadata = drafter_metadata(SMALL, DrafterShape(), dialect)
     path = write_gguf(tmp_path / "d.gguf", metadata, tensors)
     assert repr(name) in drafter_refusal(path, target)
 

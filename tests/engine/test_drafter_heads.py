@@ -12,7 +12,7 @@ import pytest
 from engine.drafter import Drafter
 from engine.errors import Ds4Error
 from engine.gguf import open_gguf
-from engine.quant_types import SUPPORTED
+from engine.quant_types import INTEGERS, SUPPORTED
 from engine.weights import load_drafter
 from tests.engine.loaded import model
 from tests.engine.random_pair import PRESETS, DrafterShape, TargetShape, write_drafter
@@ -39,7 +39,7 @@ def taps(width: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((10, width)).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", [name for name in SUPPORTED if name != "I32"])
+@pytest.mark.parametrize("kind", [name for name in SUPPORTED if name not in INTEGERS])
 def test_heads_of_every_supported_type_draft(tmp_path: Path, kind: str) -> None:
     """Confidences and the Markov bias act, so there are proposals; near the file's own values."""
     target = model(SHAPE)

@@ -26,7 +26,7 @@ from engine.paths import DECODE, Plan
 from engine.tokenizer import Tokenizer
 from engine.weights import load_drafter, load_target
 from tests.engine import drafter_reference as ref
-from tests.engine.random_pair import SMALL, DrafterShape, write_pair
+from tests.engine.random_pair import DRAFTS_SOME, SMALL, DrafterShape, write_pair
 
 TEXT = """The three-way handshake opens a TCP connection. The client sends a segment with the SYN
 flag and its initial sequence number; the server answers with SYN and ACK, its own sequence number
@@ -110,6 +110,12 @@ def random_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return load(*paths, folder / "f32")
 
 
+@pytest.fixture(scope="module")
+def pair_that_drafts_some(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    folder = tmp_path_factory.mktemp("some")
+    return load(*write_pair(folder, SMALL, DRAFTS_SOME, "ds4"), folder / "f32")
+
+
 @cache
 def embedded_files() -> tuple[Path, Path]:
     try:
@@ -157,6 +163,11 @@ LENGTHS = (0, 1, 7, 30, 32, 33, 100)
 def test_random_pair_drafts_as_the_reference_does(random_pair: Pair, length: int) -> None:
     assert random_pair.geometry.window == 32
     assert_same_block(random_pair, length)
+
+
+@pytest.mark.parametrize("length", [0, 7, 100])
+def test_a_draft_vocabulary_of_its_own(pair_that_drafts_some: Pair, length: int) -> None:
+    assert_same_block(pair_that_drafts_some, length)
 
 
 @pytest.mark.parametrize("length", [1, 20, 77, 126, 127, 128, 129, 150, 190])

@@ -61,7 +61,7 @@ class Told:
 class TellingDrafter:
     """Drafts that a plain decode made before, right for `right(position)` rows of a block."""
 
-    block_size = 5
+    block_size, noise_id, window = 5, 8, 128
 
     def __init__(self, vocab: int) -> None:
         self.vocab = vocab

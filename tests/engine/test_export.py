@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from engine.config import DrafterConfig, ModelConfig
+from engine.drafter import Drafter
 from engine.errors import Ds4Error
 from engine.export import Exported, Form, export_pair
 from engine.gguf import GGUFFile, open_gguf
 from engine.gguf_write import TensorData, write_gguf
+from engine.model import Model
+from engine.quant_types import INTEGERS
 from engine.tokenizer import Tokenizer
+from engine.weights import load_drafter, load_target
 from tests.engine.random_pair import (
+    DRAFTS_SOME,
     K_QUANT,
     SMALL,
     DrafterShape,
@@ -34,7 +39,7 @@ def opened(pair: tuple[Path, Path]) -> tuple[GGUFFile, GGUFFile]:
 
 
 def same(ours: GGUFFile, name: str, theirs: GGUFFile, other: str) -> None:
-    if ours.tensors[name].type == "I32":
+    if ours.tensors[name].type in INTEGERS:
         np.testing.assert_array_equal(ours.integers(name), theirs.integers(other))
     else:
         a, b = ours.dequantise(name), theirs.dequantise(other)
@@ -66,6 +71,29 @@ def test_it_loads_back_as_the_same_model(
     assert len(new_drafter.tensors) == len(drafter.tensors)
     for e in own.table(config):
         same(drafter, own.tensor_name(e.name), new_drafter, new_own.tensor_name(e.name))
+
+
+@pytest.mark.parametrize("own", [DRAFTS_SOME, DrafterShape(own_head=True)])
+@pytest.mark.parametrize("dialect", ["dspark", "dflash"])
+def test_a_head_of_its_own_drafts_the_same_afterwards(
+    tmp_path: Path, dialect: str, own: DrafterShape
+) -> None:
+    target, drafter = opened(write_pair(tmp_path, SMALL, own, "ds4", dialect))
+    config = ModelConfig.from_gguf(target)
+    paths = [one.path for one in export_pair(target, drafter, tmp_path)]
+    written = open_gguf(paths[1])
+    assert written.tensors["output.weight"].type == drafter.tensors["output.weight"].type
+    assert ("d2t" in written.tensors) == (own.drafted is not None)
+    drafts = []
+    for target_file, file in ((target, drafter), (open_gguf(paths[0]), written)):
+        weights = load_drafter(file, config)
+        made = Drafter(weights, Model(load_target(target_file), config))
+        context = made.new_context()
+        rng = np.random.default_rng(0)
+        made.extend(context, rng.standard_normal((9, 3 * SMALL.dim)).astype(np.float32), 0)
+        drafts.append([made.draft(context, anchor, 9) for anchor in range(20, 60)])
+    assert drafts[0] == drafts[1]
+    assert len({token for tokens, _ in drafts[0] for token in tokens}) > 5
 
 
 @pytest.fixture(scope="module")

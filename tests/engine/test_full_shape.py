@@ -5,7 +5,6 @@ Small sizes on any machine; the published sizes, few layers, where there is a GP
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,6 @@ import pytest
 import torch
 
 CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton", reason="triton is not installed")
 
 from engine import synthetic  # noqa: E402

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile, open_gguf
 from engine.gguf_write import TensorData, Typed, write_gguf
-from engine.quant_types import SUPPORTED
+from engine.quant_types import INTEGERS, SUPPORTED
 from tests.engine.random_pair import random_blocks, write_target
 
 U64 = struct.Struct("<Q").pack
@@ -127,7 +129,7 @@ def test_table_of_types_is_the_package_s() -> None:
         assert (ours.id, (ours.block, ours.block_bytes)) == (int(theirs), GGML_QUANT_SIZES[theirs])
 
 
-@pytest.mark.parametrize("kind", [name for name in SUPPORTED if name != "I32"])
+@pytest.mark.parametrize("kind", [name for name in SUPPORTED if name not in INTEGERS])
 @pytest.mark.parametrize("shape", [(256,), (5, 512), (3, 2, 256)])
 def test_dequantise_equals_the_package_s(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(1)
@@ -147,10 +149,28 @@ def test_dequantise_equals_the_package_s(tmp_path: Path, kind: str, shape: tuple
     assert file.raw("t").tobytes() == stored.tobytes()
 
 
-def test_ids_keep_their_values(tmp_path: Path) -> None:
-    ids = np.array([[0, 2**31 - 1], [-1, 7]])
-    path = write_gguf(tmp_path / "i.gguf", {}, [TensorData.encode("ids", ids, "I32")])
-    np.testing.assert_array_equal(open_gguf(path).integers("ids"), ids)
+def test_values_too_large_are_infinite_without_a_warning(tmp_path: Path) -> None:
+    block = np.array([255, *[0x07] * 16], np.uint8)  # 6 * 2^128, and zeros
+    path = write_gguf(tmp_path / "l.gguf", {}, [TensorData("t", (1, 32), "MXFP4", block)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = open_gguf(path).dequantise("t")
+    assert values.tolist() == [[math.inf] * 16 + [0.0] * 16]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("I32", 2**31 - 1), ("I64", 2**63 - 1)])
+def test_ids_keep_their_values(tmp_path: Path, kind: str, most: int) -> None:
+    ids = np.array([[0, most], [-1, 7]])
+    path = write_gguf(tmp_path / "i.gguf", {}, [TensorData.encode("ids", ids, kind)])
+    file = open_gguf(path)
+    np.testing.assert_array_equal(file.integers("ids"), ids)
+    np.testing.assert_array_equal(file.dequantise("ids"), ids.astype(np.float32))
+    assert file.parameters == 0
+
+
+def test_weights_are_no_ids(small: Path) -> None:
+    with pytest.raises(Ds4Error, match=r"'first' is F32, expected I32 or I64"):
+        open_gguf(small).integers("first")
 
 
 def test_data_is_read_only(small: Path) -> None:

@@ -122,6 +122,20 @@ def test_what_an_older_version_lacked_has_its_default(tmp_path: Path) -> None:
     assert decode(finished) == ev.ArmFinished("r", 1, 5, "length", 3, None)
 
 
+def test_an_older_version_told_one_drafter_s_facts_for_all_arms(tmp_path: Path) -> None:
+    events = recorded(tmp_path / "run.jsonl")
+    started = next(event for event in events if isinstance(event, ev.RunStarted))
+    line = encode(started)
+    for arm in line["arms"]:
+        for name in ("block_size", "noise_id", "window"):
+            del arm[name]
+    old = decode(line)
+    assert isinstance(old, ev.RunStarted)
+    for event in (started, old):
+        arm = event.arms[1]
+        assert (event.block_of(arm), event.noise_of(arm), event.window_of(arm)) == (5, 8, 128)
+
+
 COMMITTED = (
     '{"event":"TokensCommitted","run_id":"r","arm":0,"t_ns":0,"index":0,"position":0,"ids":%s,'
     '"sources":%s,"top":[[]],"time":{}}\n'

@@ -1,12 +1,10 @@
 """Triton kernels in tests: compiled where there is a GPU, else interpreted on CPU tensors.
 
-Import this before any kernel. The interpreter is right for what these tests use; bf16 arithmetic
-and casts to fp8 are not.
+`tests/conftest.py` decides which. Import this before any kernel: without triton it skips the
+module. The interpreter is right for what these tests use; bf16 arithmetic and casts to fp8 are not.
 """
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ import torch
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-if not CUDA:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton", reason="triton is not installed: nothing can run the kernels")
 
 

@@ -143,7 +143,7 @@ import numpy as np
 from kernels.linear import linear
 from kernels.mode import Mode
 from tests.kernels.test_linear import matrix, rows
-from kernels.cpu.fixed_panels import HAS_DOT_BYTES
+from kernels.cpu.machine import HAS_DOT_BYTES
 assert not HAS_DOT_BYTES
 y = np.zeros((7, 130), np.float32)
 linear(rows(7, 256), matrix("q8", 130, 256)[0], y, Mode(fixed=16))

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tools.tiny_model.file_types import DRAFT_HEAD, DRAFTED
 from tools.tiny_model.rounding import fp8_row
 from tools.tiny_model.shape import DraftShape, Shape
 from tools.tiny_model.target import (
@@ -139,8 +140,34 @@ def narrowed(named: dict[str, Tensor], expert_dim: int) -> dict[str, Tensor]:
     return out
 
 
+def with_own_head(named: dict[str, Tensor], output: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+    """The drafter with a head of its own, and Markov output rows, for these tokens.
+
+    Args:
+        output: (V, D), the target's head.
+        tokens: (Vd,) rising; for all V there is no draft vocabulary, only the head.
+
+    Raises:
+        ValueError: when it has a head of its own already: other rows may be gone.
+    """
+    _refuse_own_head(named)
+    markov = "markov_head.markov_w2"
+    own = named | {markov: named[markov][tokens], DRAFT_HEAD: output[tokens]}
+    return own if len(tokens) == len(output) else own | {DRAFTED: tokens}
+
+
+def _refuse_own_head(named: dict[str, Tensor]) -> None:
+    if DRAFT_HEAD in named:
+        raise ValueError(f"the drafter has a head of {len(named[DRAFT_HEAD])} tokens of its own")
+
+
 def continued(shape: Shape, named: dict[str, Tensor], expert_dim: int) -> Drafter:
-    """A trained drafter to train on, its experts narrowed where they are wider."""
+    """A trained drafter to train on, its experts narrowed where they are wider.
+
+    Raises:
+        ValueError: when it has a head of its own: drafters learn with their target's.
+    """
+    _refuse_own_head(named)
     if DraftShape.of(named).expert_dim > expert_dim:
         named = narrowed(named, expert_dim)
     leaves = {
@@ -230,11 +257,20 @@ def collapsed(streams: Tensor, top: Params) -> Tensor:
 
 
 def base_logits(u: Tensor, top: Params, output: Tensor) -> Tensor:
-    return linear(rms_norm(u, top["norm"]), output)
+    """(..., V) logits by the target's head, (..., Vd) by the drafter's own where it has one."""
+    return linear(rms_norm(u, top["norm"]), top.get(DRAFT_HEAD, output))
+
+
+def of_all_tokens(logits: Tensor, top: Params, vocab: int) -> Tensor:
+    """(..., Vd) logits of a draft vocabulary as (..., V), minus infinity elsewhere."""
+    if DRAFTED not in top:
+        return logits
+    whole = logits.new_full((*logits.shape[:-1], vocab), -math.inf)
+    return whole.index_copy(-1, top[DRAFTED], logits)
 
 
 def markov_bias(previous: Tensor, top: Params) -> Tensor:
-    """(..., V) bias of the logits after the token `previous`."""
+    """(..., V) or (..., Vd) bias of the logits after the token `previous`."""
     return F.linear(top["markov_head.markov_w1"][previous], top["markov_head.markov_w2"])
 
 
@@ -364,6 +400,7 @@ def propose(
         if markov:
             logits = logits + markov_bias(previous, top)
         confidences.append(torch.sigmoid(confidence_logit(u[..., k, :], previous, top)))
+        logits = of_all_tokens(logits, top, len(output))
         previous = allowed(logits, bans[..., k, :]).argmax(-1)
         drafts.append(previous)
     return torch.stack(drafts, -1), torch.stack(confidences, -1)

@@ -1,22 +1,39 @@
 """Writes the trained pair as GGUF files: names, types and metadata of the two dialects.
 
-Owns the metadata of both files. Which tensor gets which type is in `file_types.py`.
+Owns the metadata of both files. Which tensor gets which type is in `file_types.py`, but for a
+drafter's matrices that are asked for in MXFP4.
 
     python -m tools.tiny_model.export WEIGHTS DATA ds4tui/models --stages 2
+
+WEIGHTS may be the folder of a pair: its target is written again with the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tools.tiny_model import tokenizer as tok
-from tools.tiny_model.file_types import DRAFTER_FILE, TARGET_FILE, file_type, load_weights
+from tools.tiny_model.data import load_chat, load_train
+from tools.tiny_model.drafter import with_own_head
+from tools.tiny_model.file_types import (
+    DRAFT_HEAD,
+    DRAFTED,
+    DRAFTER_FILE,
+    TARGET_FILE,
+    file_type,
+    load_weights,
+)
+from tools.tiny_model.rounding import mxfp4_bytes
 from tools.tiny_model.shape import EPS, STREAMS, DraftShape, Shape
+from tools.tiny_model.vocabulary import most_frequent
 
 MAX_BYTES = 31_457_280
 """Both files together."""
@@ -103,6 +120,10 @@ def drafter_metadata(shape: Shape, draft: DraftShape, confidence: float) -> dict
 
 def file_name(name: str, stages: int = 0) -> str:
     """The name in the file: drafter tensors outside the stages belong to the first or the last."""
+    if name == DRAFTED:
+        return name
+    if name == DRAFT_HEAD:
+        return "output.weight"
     suffix = ".bias" if name.endswith("exp_probs_b") else ".weight"
     if stages and not name.startswith("mtp."):
         name = f"mtp.{0 if name.startswith('main_') else stages - 1}.{name}"
@@ -115,8 +136,13 @@ def write(
     metadata: dict[str, Any],
     tensors: dict[str, Tensor],
     stages: int = 0,
+    mxfp4: Sequence[str] = (),
 ) -> int:
-    """Writes one file and returns its size in bytes."""
+    """Writes one file and returns its size in bytes.
+
+    Args:
+        mxfp4: names, `*` stands for any part, of Q8_0 matrices that become MXFP4 instead.
+    """
     import gguf  # not on the training machine
 
     writer = gguf.GGUFWriter(path, architecture)
@@ -134,12 +160,17 @@ def write(
             writer.add_array(key, value)
     for name, tensor in tensors.items():
         kind = file_type(name, tensor)
+        if kind == "Q8_0" and any(fnmatch(name, mark) for mark in mxfp4):
+            kind = "MXFP4"
         array = tensor.detach().cpu().numpy()
-        if kind == "I32":
-            writer.add_tensor(file_name(name, stages), array.astype("int32"))
+        if kind in ("I32", "I64"):
+            writer.add_tensor(file_name(name, stages), array.astype(f"int{kind[1:]}"))
             continue
         quantised = getattr(gguf.GGMLQuantizationType, kind)
-        packed = gguf.quants.quantize(array.astype("float32"), quantised)
+        if kind == "MXFP4":
+            packed = mxfp4_bytes(tensor.detach().cpu())
+        else:
+            packed = gguf.quants.quantize(array.astype("float32"), quantised)
         writer.add_tensor(file_name(name, stages), packed, raw_dtype=quantised)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -155,11 +186,20 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--confidence", type=float, default=0.4)
+    parser.add_argument("--draft-vocabulary", type=int, help="tokens of a head of its own")
+    parser.add_argument("--mxfp4", nargs="+", default=[], help="the drafter's, as 'mtp.*_exps'")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     shape = Shape()
     target = load_weights(args.weights, "target", "cpu")
     drafter = load_weights(args.weights, f"drafter{args.stages}_", "cpu")
+    if args.draft_vocabulary is not None:
+        if not 1 <= args.draft_vocabulary <= shape.vocab:
+            parser.error(f"--draft-vocabulary is {args.draft_vocabulary}, not 1 to {shape.vocab}")
+        corpus, (chat, _) = load_train(args.data, "cpu"), load_chat(args.data)
+        chat = torch.from_numpy(chat.astype("int64"))
+        tokens = most_frequent(corpus, chat, shape.vocab, args.draft_vocabulary)
+        drafter = with_own_head(drafter, target["output"], tokens)
     draft = DraftShape.of(drafter)
     metadata = target_metadata(shape, args.data / "tokenizer.json", "fp8")
     size = write(args.out / TARGET_FILE, "deepseek4", metadata, target)
@@ -169,6 +209,7 @@ def main() -> None:
         drafter_metadata(shape, draft, args.confidence),
         drafter,
         args.stages,
+        args.mxfp4,
     )
     print(f"{size} of {MAX_BYTES} bytes")
     if size > MAX_BYTES:

@@ -19,11 +19,16 @@ TARGET_FILE, DRAFTER_FILE = "tiny-v4.gguf", "tiny-v4-dspark.gguf"
 OUTSIDE_STAGES = ("main_", "norm", "hc_head", "markov_head", "confidence_head")
 """Beginnings of the drafter's names that belong to no stage, though the file counts them to one."""
 
+DRAFT_HEAD, DRAFTED = "draft_head", "d2t"
+"""A drafter's own head, `output.weight` in its file, and the tokens of the head's rows."""
+
 
 def file_type(name: str, tensor: Tensor) -> str:
-    """F32, F16, Q8_0 or I32 for a tensor by its name without `.weight`."""
+    """F32, F16, Q8_0, I32 or I64 for a tensor by its name without `.weight`."""
     if "tid2eid" in name:
         return "I32"
+    if name == DRAFTED:
+        return "I64"
     if tensor.ndim < 2 or name.endswith("exp_probs_b"):
         return "F32"
     if "indexer" in name or "compressor" in name or name.endswith(("_fn", "ffn_gate_inp")):
@@ -55,7 +60,7 @@ def save_weights(named: dict[str, Tensor], folder: Path, name: str, parts: int) 
         if kind == "Q8_0":
             codes, scales = q8_0_codes(value)
             groups[at][key] = (codes.to(torch.int8), scales.half())
-        elif kind == "I32":
+        elif kind in ("I32", "I64"):
             groups[at][key] = value.to(torch.int16)
         else:
             groups[at][key] = value.half() if kind == "F16" else value.float().clone()
@@ -71,6 +76,7 @@ def load_file(path: Path, device: str) -> dict[str, Tensor]:
         Ds4Error: when the file cannot be read.
     """
     from engine.gguf import open_gguf  # needs gguf, which the training machine may lack
+    from engine.quant_types import INTEGERS
 
     file, named = open_gguf(str(path)), {}
     for key, info in file.tensors.items():
@@ -78,7 +84,9 @@ def load_file(path: Path, device: str) -> dict[str, Tensor]:
         _, _, rest = name.removeprefix("mtp.").partition(".")
         if name.startswith("mtp.") and rest.startswith(OUTSIDE_STAGES):
             name = rest
-        values = file.integers(key) if info.type == "I32" else file.dequantise(key)
+        if name == "output" and path.name == DRAFTER_FILE:
+            name = DRAFT_HEAD
+        values = file.integers(key) if info.type in INTEGERS else file.dequantise(key)
         tensor = torch.from_numpy(np.array(values)).reshape(tuple(info.shape)).to(device)
         named[name] = tensor.float() if tensor.is_floating_point() else tensor.long()
     return named

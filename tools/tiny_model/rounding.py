@@ -1,18 +1,20 @@
 """Roundings of stored rows and of weights, with straight-through gradients.
 
-Owns the FP8, FP4 and Q8_0 value grids as ds4 applies them. Does not know which tensors they
-are applied to.
+Owns the FP8, FP4 and Q8_0 value grids as ds4 applies them, and MXFP4. Does not know which tensors
+they are applied to.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 FP8_MAX = 448.0
 """Largest finite E4M3FN value."""
-FP4_MAX = 6.0
-"""Largest E2M1 value."""
+FP4_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""E2M1 values without their sign."""
+FP4_MAX = FP4_SIZES[-1]
 
 
 def _straight_through(x: Tensor, rounded: Tensor) -> Tensor:
@@ -50,6 +52,39 @@ def fp4_block(x: Tensor) -> Tensor:
     step = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
     rounded = torch.round(v / step) * step
     return _straight_through(x, (rounded * scale).flatten(-2).to(x.dtype))
+
+
+def mxfp4_codes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """E2M1 codes (..., blocks, 32) and exponents (..., blocks, 1) of MXFP4, both int64.
+
+    A code is the place of the size on the grid, plus 8 for a negative value. ggml takes the largest
+    power of two that leaves the largest size at 4 or more, which cuts sizes over 6. Here it is that
+    one or a neighbour, whichever has the least squared error; the smaller one on ties.
+    """
+    blocks = x.float().unflatten(-1, (-1, 32))
+    grid = torch.tensor(FP4_SIZES, device=x.device)
+    halves = (grid[1:] + grid[:-1]) / 2
+    amax = blocks.abs().amax(-1, keepdim=True).clamp_min(2.0**-100)
+    first = torch.floor(torch.log2(amax)).long() - 2
+    found = []
+    for exponent in (first - 1, first, first + 1):
+        scale = torch.exp2(exponent.float())
+        places = torch.bucketize(blocks.abs() / scale, halves)
+        error = (grid[places] * scale - blocks.abs()).square().sum(-1, keepdim=True)
+        found.append((error, places, exponent))
+    errors, places, exponents = (torch.stack(parts) for parts in zip(*found, strict=True))
+    best = errors.argmin(0, keepdim=True)
+    places = places.gather(0, best.expand(1, *places.shape[1:]))[0]
+    return places + 8 * ((blocks < 0) & (places > 0)), exponents.gather(0, best)[0]
+
+
+def mxfp4_bytes(x: Tensor) -> np.ndarray:
+    """`x` as a file stores it, uint8 (..., blocks * 17): the exponent with a bias of 127, then the
+    codes, the second half of them in the upper four bits."""
+    codes, exponents = mxfp4_codes(x)
+    packed = codes[..., :16] | codes[..., 16:] << 4
+    stored: np.ndarray = torch.cat([exponents + 127, packed], -1).flatten(-2).numpy()
+    return stored.astype(np.uint8)
 
 
 def hadamard(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -1,0 +1,161 @@
+"""Which arm of a run is shown beside plain stays from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from ds4tui.controller import Controller
+from ds4tui.widgets.charts import SidedBox
+from engine.events import (
+    Event,
+    RunStarted,
+    SuiteFinished,
+    SuiteKind,
+    SuiteStarted,
+    TokensCommitted,
+)
+from engine.settings import Knobs, Settings
+from tests.ds4tui import streams
+from tests.ds4tui.harness import Clock, settle
+from tests.ds4tui.session import LARGE, SMALL, Session, Size, finished
+from tests.ds4tui.test_controller import started, two_arms
+
+ARMS = Settings(dspark=(Knobs("direct"), Knobs("prefix")))
+
+
+def arms_shown(controller: Controller) -> tuple[int, int]:
+    """The newest run's arm, and that of the next run's knobs."""
+    assert controller.record is not None
+    assert controller.record is controller.newest
+    return controller.record.shown_arm, 1 + controller._turned
+
+
+def numbered(events: Sequence[Event], run_id: str, suite_id: str = "") -> list[Event]:
+    """The same run under another name."""
+    return [
+        replace(event, run_id=run_id, suite_id=suite_id)
+        if isinstance(event, RunStarted)
+        else replace(event, run_id=run_id)
+        for event in events
+    ]
+
+
+def test_the_next_run_shows_the_arm_that_was_shown() -> None:
+    events = two_arms()
+    runs = [numbered(events, str(n)) for n in range(3)]
+    controller, link = started(*runs, streams.diverged_run(), settings=ARMS)
+    controller.drain()
+    assert arms_shown(controller) == (1, 1)
+    first = controller.record
+    assert first is not None
+    first.choose(2)
+    controller.run()
+    controller.drain()
+    assert controller.record is not first
+    assert arms_shown(controller) == (2, 2)
+    controller.open_run(first, 1)
+    controller.run()
+    controller.drain()
+    assert arms_shown(controller) == (1, 1), "of the run that was open, not of the newest"
+    controller.record.choose(2)
+    controller.run()
+    controller.drain()
+    assert controller.record.shown_arm == 1, "this one has no other arm"
+    link.waiting += numbered(events, "last")
+    controller.drain()
+    assert arms_shown(controller)[0] == 1
+
+
+@pytest.mark.parametrize(("kind", "arm"), [("set", 2), ("matrix", 1)])
+def test_a_set_shows_the_same_arm_and_a_matrix_its_own(kind: SuiteKind, arm: int) -> None:
+    events = two_arms()
+    controller, link = started(events, numbered(events, "last"), settings=ARMS)
+    controller.drain()
+    assert controller.record is not None
+    controller.record.choose(2)
+    link.waiting += [SuiteStarted("", -1, 0, "s", kind, ("a", "b"))]
+    link.waiting += numbered(events, "1", "s")
+    controller.drain()
+    assert controller.record.shown_arm == arm
+    controller.record.choose(3 - arm)
+    link.waiting += [*numbered(events, "2", "s"), SuiteFinished("", -1, 0, "s", kind, ("a", "b"))]
+    controller.drain()
+    assert controller.record.shown_arm == 3 - arm
+    controller.run()
+    controller.drain()
+    assert controller.record.shown_arm == (1 if kind == "set" else 2)
+
+
+def test_slow_motion_leaves_the_arm_that_it_showed() -> None:
+    clock = Clock()
+    controller, _ = started(two_arms(), clock=clock)
+    controller.drain()
+    assert controller.slow_motion()
+    clock.now += 0.5
+    controller.drain()
+    assert controller.record is not None
+    controller.record.choose(2)
+    controller.end_playback()
+    assert controller.record is controller.newest
+    assert controller.record.shown_arm == 2
+
+
+def twice(events: Sequence[Event]) -> list[Event]:
+    """The same run with its DSpark arm twice, the second one at half the speed."""
+    found: list[Event] = []
+    for event in events:
+        if isinstance(event, RunStarted):
+            plain, arm = event.arms
+            found.append(replace(event, arms=(plain, arm, replace(arm, name="second"))))
+            continue
+        found.append(event)
+        if event.arm == 1:
+            if isinstance(event, TokensCommitted):
+                event = replace(event, time=event.time + event.time)
+            found.append(replace(event, arm=2))
+    return found
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_another_arm_is_shown_at_the_place_that_was_looked_at(size: Size) -> None:
+    session = Session(twice(streams.diverged_run()))
+    async with session.app.run_test(size=size) as pilot:
+        await finished(pilot, session)
+        panes = session.app.playground.panes
+        for _ in range(2):  # where the ids part, then at a cursor before it
+            seen = [pane.scroll_offset.y for pane in panes.both]
+            before = session.screen[4:10]
+            await pilot.press("w")
+            await settle(pilot)
+            assert [pane.scroll_offset.y for pane in panes.both] == seen
+            assert session.screen[4:10] == before
+            await pilot.press("w", "g", "l", "l")
+            await settle(pilot)
+        assert panes.cursor == panes.left.cursor == panes.right.cursor == 2
+
+
+async def test_the_charts_are_of_the_arm_that_is_shown() -> None:
+    session = Session(twice(streams.diverged_run()))
+    async with session.app.run_test(size=LARGE) as pilot:
+        await finished(pilot, session)
+        rates = session.app.playground.query_one("#rates", SidedBox)
+        first = rates.text()
+        await pilot.press("w")
+        await settle(pilot)
+        assert rates.text() != first, "as many tokens, and other times"
+
+
+async def test_an_arm_chosen_on_another_screen_is_drawn_everywhere() -> None:
+    session = Session(twice(streams.diverged_run()))
+    async with session.app.run_test(size=LARGE) as pilot:
+        await finished(pilot, session)
+        rates = session.app.playground.query_one("#rates", SidedBox)
+        first = rates.text()
+        await pilot.press("2", "w", "1")
+        await pilot.pause()
+        assert "DSpark 2/2 · direct" in session.screen[3]
+        assert rates.text() != first
+        assert "w Other arm" in session.screen[-1]
