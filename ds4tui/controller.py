@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ds4tui.changes import Changes
-from ds4tui.intake import Intake
+from ds4tui.intake import Intake, kinds_of
 from ds4tui.knobs_now import Choices, knobs_of, next_confidence
 from ds4tui.link import EngineLink, ReplayLink, TraceLink
 from ds4tui.playback import Playback
@@ -71,7 +71,6 @@ class Controller(Intake):
         self._wants_run = prompt is not None
         self._recorder = recorder
         self._prompt_at: int | None = None
-        self._turned_before = 0
 
     @property
     def player(self) -> Playback | None:
@@ -93,14 +92,17 @@ class Controller(Intake):
     def _turned(self) -> int:
         """Which of the next run's arms the knobs are of.
 
-        The one shown; over the runs of a matrix or a sweep, whose arms are others, the one that was
-        shown before them.
+        The one shown; over the runs of a matrix or a sweep, whose arms are others, the one that the
+        next run will show.
         """
         record = self.looked_at
-        arms = [arm for arm in record.arms if arm.info.is_compared] if record else []
-        if record is None or len(arms) != len(self.settings.dspark) or self.arms_of(record):
-            return self._turned_before
-        return next((n for n, arm in enumerate(arms) if arm is record.dspark), 0)
+        if record is None or not record.arms or self.arms_of(record):
+            kinds, shown = self._arms_shown.get("", ((), 1))
+        else:
+            kinds, shown = kinds_of(record), record.shown_arm
+        compared = [arm for arm, kind in enumerate(kinds) if kind == ("dspark", "arm")]
+        is_known = len(compared) == len(self.settings.dspark) and shown in compared
+        return compared.index(shown) if is_known else 0
 
     @property
     def wanted(self) -> Knobs | None:
@@ -221,7 +223,6 @@ class Controller(Intake):
         """
         if not self.can_run_suite:
             return
-        self._turned_before = self._turned
         self._waiting_suite, self._wants_run = request, False
         if self._is_ready:
             self._send_suite()
@@ -246,9 +247,10 @@ class Controller(Intake):
 
     def _begin(self) -> None:
         self.end_playback()
-        before, self._chosen = self.looked_at, None
+        self._remember_arm()
+        self._chosen = None
         if self._record is not None:
-            self._keep_arm(before, self._record)
+            self._show_remembered(self._record)
         self.failure = None
         self.state = RunState.PREFILL
         self.steps.pop("prefill", None)

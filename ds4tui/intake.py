@@ -38,11 +38,11 @@ from engine.events import (
     TokenText,
 )
 
-_Kinds = tuple[tuple[str, str], ...]
-"""Kind and role of every arm of a run."""
+Kinds = tuple[tuple[str, str], ...]
 
 
-def _kinds(record: RunRecord) -> _Kinds:
+def kinds_of(record: RunRecord) -> Kinds:
+    """Kind and role of every arm of a run: what two runs with the same arms have in common."""
     return tuple((arm.info.kind, arm.info.role) for arm in record.arms)
 
 
@@ -68,10 +68,11 @@ class Intake:
         self.costs: list[CostMeasured] = []
         self.is_measuring = False
         self._suite: SuiteRecord | None = None
+        self._sets: set[str] = set()
         self._played: RunRecord | None = None
         self._record: RunRecord | None = None
         self._chosen: RunRecord | None = None
-        self._arms_shown: dict[str, tuple[_Kinds, int]] = {}
+        self._arms_shown: dict[str, tuple[Kinds, int]] = {}
         self._open: dict[str, RunRecord] = {}
         self._ended: list[RunRecord] = []
         self._clock = clock
@@ -96,8 +97,8 @@ class Intake:
 
     def arms_of(self, record: RunRecord) -> str:
         """The matrix or sweep that a run's arms are of; "" where they are those of the settings."""
-        suite, sets = record.started.suite_id if record.started else "", self.suites.get("set")
-        return "" if sets is not None and suite == sets.started.suite_id else suite
+        suite = record.started.suite_id if record.started else ""
+        return "" if suite in self._sets else suite
 
     @property
     def newest(self) -> RunRecord | None:
@@ -111,6 +112,7 @@ class Intake:
             arm: the one to show beside plain; None = the one shown last.
         """
         self.end_playback()
+        self._remember_arm()
         if arm is not None:
             record.choose(arm)
         self._chosen = None if record is self._record else record
@@ -118,6 +120,7 @@ class Intake:
     def show_newest(self) -> None:
         """Show the newest run again."""
         self.end_playback()
+        self._remember_arm()
         self._chosen = None
 
     @property
@@ -146,6 +149,7 @@ class Intake:
         record = self.kept
         if record is None or not self.can_slow:
             return False
+        self._remember_arm()
         self.playback = Playback.slowly(record.events, self._clock)
         self._played = RunRecord(keep_events=False)
         return True
@@ -153,8 +157,7 @@ class Intake:
     def end_playback(self) -> None:
         """Show the finished run again, and of it the arm that was shown."""
         self.playback = None
-        if self._played is not None and self.kept is not None:
-            self._keep_arm(self._played, self.kept)
+        self._take_arm_of_played()
         self._played = None
 
     # Events
@@ -183,6 +186,8 @@ class Intake:
                 self.is_measuring = False
                 changes.costs = changes.state = True
             case SuiteStarted():
+                if event.kind == "set":
+                    self._sets.add(event.suite_id)
                 self._suite = begin(event, self.suites.get(event.kind))
                 self.suites[event.kind] = self._suite
                 changes.suite = changes.state = True
@@ -204,8 +209,9 @@ class Intake:
             record = self._open[event.run_id] = RunRecord()
         record.feed(event)
         if isinstance(event, RunStarted):
-            self._keep_arm(self.looked_at, record)
             self.end_playback()
+            self._remember_arm()
+            self._show_remembered(record)
             if self._record is not None:
                 self._record.pack()
             self._record = record
@@ -248,17 +254,27 @@ class Intake:
             case _:
                 pass
 
-    def _keep_arm(self, before: RunRecord | None, record: RunRecord) -> None:
-        """Show the arm that was shown of the run before, where the next one has such arms.
+    def _remember_arm(self) -> None:
+        """Note the arm that is shown, before another run is shown.
 
         A matrix or a sweep has other arms than the settings: what is shown of it and what is shown
         before and after it are kept apart.
         """
-        if before is not None and before.arms:
-            self._arms_shown[self.arms_of(before)] = _kinds(before), before.shown_arm
+        record = self.looked_at
+        if record is not None and len(record.arms) > 1:
+            self._arms_shown[self.arms_of(record)] = kinds_of(record), record.shown_arm
+
+    def _show_remembered(self, record: RunRecord) -> None:
+        """Show the arm that was shown of the run before, where this one has such arms."""
         kinds, arm = self._arms_shown.get(self.arms_of(record), ((), 1))
-        if kinds == _kinds(record):
+        if kinds and kinds == kinds_of(record):
             record.choose(arm)
+
+    def _take_arm_of_played(self) -> None:
+        """Slow motion leaves its run at the arm that was shown."""
+        played, record = self._played, self.kept
+        if played is not None and record is not None and len(played.arms) > 1:
+            record.choose(played.shown_arm)
 
     def play(self, changes: Changes) -> None:
         """Take what has come due of slow motion."""
@@ -266,8 +282,7 @@ class Intake:
         assert self._played is not None
         events = self.playback.poll()
         if self.playback.take_rewind():
-            if self.kept is not None:
-                self._keep_arm(self._played, self.kept)
+            self._take_arm_of_played()
             self._played = RunRecord(keep_events=False)
         for event in events:
             self._played.feed(event)
@@ -288,6 +303,7 @@ class Intake:
         if rewound == "run" and self._suite is not None:
             self._suite.forget_running()
         if rewound == "all":
+            self._remember_arm()
             self.runs, self.suites, self.costs = [], {}, []
             self.over_prompts = OverPrompts()
             self._suite = self._record = self._chosen = None

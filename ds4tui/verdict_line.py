@@ -197,7 +197,7 @@ def _proposes_nothing(dspark: ArmRecord) -> bool:
 def _no_proposals(dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
     cycles = len(dspark.cycles)
     # A pause follows from what stopped the cycles before it, and a last token needs no drafts.
-    drafted = [cycle.clip for cycle in dspark.cycles if cycle.confidences]
+    drafted = [c.clip for c in dspark.cycles if c.confidences or c.clip == "strict"]
     last = (drafted[-1] if drafted else "") or "none"
     text = f"in {cycles} cycles; last stage that ran: {last}"
     if last != "confidence":

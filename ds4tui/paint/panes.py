@@ -25,16 +25,16 @@ def top_title(arm: ArmRecord, width: int, marks: Marks, number: str = "") -> Row
     """
     info = arm.info
     mixed = " MIXED" if arm.mixed else ""
+    again = " again" if info.role == "control" else ""
+    head = f"{number} " if number else ""
     names: tuple[str, ...]
     if info.kind == "dspark":
-        name = f"{info.commit}{mixed}"
-        names = (f"DSpark · {name}", name)
-        if number:
-            names = (f"DSpark {number} · {name}", f"{number} {name}", name)
+        name = f"{info.commit}{again}{mixed}"
+        names = (f"DSpark {head}· {name}", f"{head}{name}", name)
     elif info.kind == "plain":
-        names = ("plain",)
+        names = (f"{head}plain{again}", "plain")
     else:
-        names = (f"recorded {drawable_line(info.name)}", "recorded")
+        names = (f"{head}{drawable_line(info.name)}", f"{head}recorded", "recorded")
     hashes = (f"ids {arm.ids_hash}", arm.ids_hash) if arm.ids else ("",)
     for name in names:
         for found in hashes:

@@ -59,19 +59,16 @@ class ModelPanel(RowsPanel):
 
 
 def _model_rows(started: RunStarted, width: int) -> list[Row]:
-    """What the files say of the target and of the drafters, each for itself where arms differ."""
-    drafters = {arm.drafter: arm for arm in started.arms if arm.kind == "dspark"}
-    block = (("block size", str(started.block_size)), ("noise id", str(started.noise_id)))
+    """What the files say of the target, and of every drafter that an arm has."""
     window = (("window", str(started.window)), ("end token", str(started.eos_id)))
     kinds = ("layer kinds", " ".join(map(str, started.layer_kinds)))
-    if len(drafters) < 2:
-        return pair_rows("model", (*block, *window, kinds), width)
     rows = pair_rows("model", (*window, kinds), width)
+    drafters = {arm.drafter: arm for arm in started.arms if arm.kind == "dspark"}
     for path, arm in drafters.items():
         pairs = (
             ("block size", str(started.block_of(arm))),
             ("noise id", str(started.noise_of(arm))),
             ("window", str(started.window_of(arm))),
         )
-        rows += pair_rows(f"drafter {drawable_line(PurePath(path).name)}", pairs, width)
+        rows += pair_rows(f"drafter {drawable_line(PurePath(path).name)}".rstrip(), pairs, width)
     return rows

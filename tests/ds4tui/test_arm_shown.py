@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from ds4tui.changes import Changes
 from ds4tui.controller import Controller
+from ds4tui.intake import Intake
+from ds4tui.playback import Playback
 from ds4tui.widgets.charts import SidedBox
 from engine.events import (
     Event,
@@ -89,6 +92,86 @@ def test_a_set_shows_the_same_arm_and_a_matrix_its_own(kind: SuiteKind, arm: int
     assert controller.record.shown_arm == (1 if kind == "set" else 2)
 
 
+def test_plain_runs_follow_each_other_and_keep_what_was_shown_before() -> None:
+    events = two_arms()
+    controller, link = started(events, numbered(streams.plain_run(), "1"), settings=ARMS)
+    controller.drain()
+    assert controller.record is not None
+    controller.record.choose(2)
+    link.waiting += numbered(streams.plain_run(), "2")
+    controller.run()
+    controller.drain()
+    assert len(controller.record.arms) == 1
+    link.waiting += numbered(events, "last")
+    controller.run()
+    controller.drain()
+    assert arms_shown(controller) == (2, 2)
+
+
+def test_a_look_at_a_matrix_s_run_changes_nothing_of_the_next_run() -> None:
+    events = two_arms()
+    suite = SuiteStarted("", -1, 0, "s", "matrix", ("a", "b"))
+    ended = SuiteFinished("", -1, 0, "s", "matrix", ("a", "b"))
+    of_matrix = [suite, *numbered(events, "m", "s"), ended]
+    controller, _ = started(of_matrix, numbered(events, "1"), numbered(events, "2"), settings=ARMS)
+    controller.drain()
+    cell = controller.record
+    controller.run()
+    controller.drain()
+    assert cell is not None
+    assert controller.record is not None
+    assert controller.record is not cell
+    controller.record.choose(2)
+    controller.open_run(cell, 1)
+    assert controller._turned == 1, "of the arm that the next run shows"
+    controller.run()
+    controller.drain()
+    assert arms_shown(controller) == (2, 2)
+
+
+def test_every_set_has_the_arms_of_the_settings() -> None:
+    events = two_arms()
+    controller, link = started(settings=ARMS)
+    shown = []
+    for name in ("s", "t", "u"):
+        link.waiting += [SuiteStarted("", -1, 0, name, "set", ("a", "b"))]
+        link.waiting += numbered(events, name, name)
+        link.waiting += [SuiteFinished("", -1, 0, name, "set", ("a", "b"))]
+        controller.drain()
+        assert controller.record is not None
+        shown.append(controller.record.shown_arm)
+        controller.record.choose(3 - shown[-1])
+    assert shown == [1, 2, 1], "as in a trace, where nobody begins them"
+    first = controller.runs[0]
+    assert first.shown_arm == 2
+    controller.record.choose(1)
+    controller.open_run(first)
+    assert controller._turned == 1
+    link.waiting += numbered(events, "last")
+    controller.drain()
+    assert controller.record.shown_arm == 2
+
+
+def test_a_jump_back_in_a_trace_of_a_set_shows_the_same_arm() -> None:
+    events = two_arms()
+    trace: list[Event] = [SuiteStarted("", -1, 0, "s", "set", ("a", "b"))]
+    trace += [*numbered(events, "1", "s"), *numbered(events, "2", "s")]
+    playback = Playback([(0, event) for event in trace], Clock(), float("inf"))
+    intake = Intake()
+    for _ in range(2):
+        found = playback.poll()
+        intake.rewind(playback)
+        for event in found:
+            intake.take(event, Changes())
+        assert intake.record is not None
+        arm = intake.record.shown_arm
+        intake.record.choose(2)
+        playback.step(-20)
+    assert playback.is_paused
+    assert len(intake.runs) == 1, "back in the first run"
+    assert arm == 2
+
+
 def test_slow_motion_leaves_the_arm_that_it_showed() -> None:
     clock = Clock()
     controller, _ = started(two_arms(), clock=clock)
@@ -101,6 +184,10 @@ def test_slow_motion_leaves_the_arm_that_it_showed() -> None:
     controller.end_playback()
     assert controller.record is controller.newest
     assert controller.record.shown_arm == 2
+    controller.record.choose(1)
+    assert controller.slow_motion()
+    controller.end_playback()
+    assert controller.record.shown_arm == 1, "it ended before its first event"
 
 
 def twice(events: Sequence[Event]) -> list[Event]:

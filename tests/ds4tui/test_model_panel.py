@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ds4tui.paint.model import file_rows
 from ds4tui.screens.model_panel import ModelPanel
 from ds4tui.spans import text_of
@@ -39,23 +41,27 @@ async def test_it_follows_what_is_loaded_and_run() -> None:
         assert "layer kinds" in text(panel)
 
 
-async def test_two_drafters_have_their_own_facts() -> None:
+@pytest.mark.parametrize("drafters", [2, 1])
+async def test_every_drafter_has_its_own_facts(drafters: int) -> None:
+    """A single one too: it need not be the default drafter, whose facts the run's start tells."""
     session = Session()
     events = streams.until(streams.diverged_run(), 5)
     started = next(event for event in events if isinstance(event, RunStarted))
     plain, arm = started.arms
     one = replace(arm, drafter="a.gguf", block_size=5, noise_id=8, window=128)
     other = replace(arm, drafter="some/b.gguf", block_size=7, noise_id=3, window=64)
-    two = replace(started, arms=(plain, one, other))
-    session.link.greeting = [READY, *(two if event is started else event for event in events)]
+    own = replace(started, arms=(plain, one, other)[:: 3 - drafters])
+    session.link.greeting = [READY, *(own if event is started else event for event in events)]
     async with session.app.run_test(size=SMALL) as pilot:
         await settle(pilot, lambda: session.controller.record is not None)
         await pilot.press("o")
         panel = session.app.screen
         assert isinstance(panel, ModelPanel)
         words = " ".join(text(panel).split())
-        assert "drafter a.gguf block size 5 noise id 8 window 128" in words
+        first = "drafter a.gguf block size 5 noise id 8 window 128"
+        assert (first in words) == (drafters == 2)
         assert "drafter b.gguf block size 7 noise id 3 window 64" in words
+        assert words.count("block size") == drafters
 
 
 def test_a_draft_vocabulary_is_a_drafter_s_fact() -> None:

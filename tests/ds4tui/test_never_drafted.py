@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ds4tui.cycle_data import batch_rows
@@ -65,3 +67,14 @@ def test_one_proposal_is_enough_to_take_it_away() -> None:
     found = run(engine(ScriptedModel(SCRIPT), drafter), knobs, max_tokens=150)
     assert found.arms[1].counts.proposed
     assert verdict_line(record_of(found.events), RunState.DONE).head == "= IDENTICAL"
+
+
+def test_a_run_turned_to_strict_is_told_to_draft_nothing() -> None:
+    events = [
+        replace(event, clip="strict", confidences=())
+        if isinstance(event, CycleFinished) and event.cycle > 20
+        else event
+        for event in silent(120)
+    ]
+    line = verdict_line(record_of(events), RunState.DONE)
+    assert line.bodies == ("in 119 cycles; last stage that ran: strict",)

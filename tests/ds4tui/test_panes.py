@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ds4tui.marks import UNICODE
@@ -24,3 +26,21 @@ def test_the_hash_is_in_the_title_at_every_width(width: int) -> None:
         ):
             assert arm.ids_hash[: width - 2] in text_of(row)
             assert width_of(row) <= width
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "name", "title"),
+    [
+        ("dspark", "arm", "direct", "DSpark 2/4 · direct"),
+        ("dspark", "control", "direct again", "DSpark 2/4 · direct again"),
+        ("plain", "control", "plain again", "2/4 plain again"),
+        ("recorded", "arm", "recorded ids.json", "2/4 recorded ids.json"),
+    ],
+)
+def test_every_kind_of_arm_is_named_and_numbered(
+    kind: str, role: str, name: str, title: str
+) -> None:
+    arm = record_of(streams.diverged_run()).arms[1]
+    commit = "direct" if kind == "dspark" else None
+    arm.info = replace(arm.info, kind=kind, role=role, name=name, commit=commit)
+    assert text_of(panes.top_title(arm, 60, UNICODE, "2/4")).startswith(f"{title} · split ─")
