@@ -72,9 +72,11 @@ def check_writable(path: str | None) -> None:
 
 
 def _is_model(path: str) -> bool:
+    from engine.gguf_header import MAGIC  # brings in numpy
+
     try:
         with open(path, "rb") as file:
-            return file.read(4) == b"GGUF"
+            return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
 

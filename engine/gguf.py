@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.errors import Ds4Error
 from engine.foreign import HEAD_BYTES, describe
-from engine.gguf_header import Header, MetaValue, TensorInfo, parse_header
+from engine.gguf_header import MAGIC, Header, MetaValue, TensorInfo, parse_header
 from engine.quant_types import INTEGERS, SUPPORTED, supported_names
 from engine.text import one_line
 
@@ -24,7 +24,6 @@ HASHED_BYTES = 4 << 30
 """Larger files are not hashed where nobody asked for it: it takes minutes."""
 
 _hashes: dict[tuple[str, int, int], str] = {}
-_MAGIC = b"GGUF"
 _SMALLEST = 24  # magic, version and the two counts
 
 
@@ -55,7 +54,7 @@ def open_gguf(path: str | Path) -> GGUFFile:
         raise Ds4Error(
             "Empty file", f"{shown} is empty, not a GGUF file.", "Download or copy it again."
         )
-    if not head.startswith(_MAGIC) and not _MAGIC.startswith(head):
+    if not head.startswith(MAGIC) and not MAGIC.startswith(head):
         what, hint = describe(head)
         raise Ds4Error("Not a GGUF file", f"{shown}: this is {what}, not a GGUF file.", hint)
     if status.st_size < _SMALLEST:

@@ -17,6 +17,7 @@ from engine.errors import Ds4Error
 from engine.quant_types import supported_names, type_of
 from engine.text import one_line
 
+MAGIC = b"GGUF"
 MAX_HEADER_BYTES = 256 << 20  # the released files have 5.3 MB
 MAX_TENSORS = MAX_KEYS = 1 << 17
 MAX_OBJECTS = 1 << 22  # array entries that become Python objects, all arrays together

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from engine.gguf_header import ARRAY, FORMATS, KIND_IDS
+from engine.gguf_header import ARRAY, FORMATS, KIND_IDS, MAGIC
 from engine.quant_types import INTEGERS, SUPPORTED
 
 _VERSION = 3
@@ -109,7 +109,7 @@ def _write(
     tensors: Sequence[TensorData],
     alignment: int,
 ) -> None:
-    out.write(b"GGUF" + struct.pack("<IQQ", _VERSION, len(tensors), len(metadata)))
+    out.write(MAGIC + struct.pack("<IQQ", _VERSION, len(tensors), len(metadata)))
     for key, value in metadata.items():
         out.write(_string(key) + _value(value))
     offset = 0

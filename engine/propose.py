@@ -176,7 +176,8 @@ class Chain:
         drafts = list(self._drafts)
         if self._clip == "confidence" and drafts:
             cut = self._draft(proposed, self._last, drafts)
-            drafts += [cut] if cut >= 0 else []
+            if cut >= 0:
+                drafts.append(cut)
         unbiased = tuple(drafts)
         if self._markov:
             unbiased = tuple(self._draft(row, None, drafts[:row]) for row in range(len(drafts)))

@@ -77,13 +77,16 @@ class Chain:
         key = (id(drafter), id(context.memory), "chain")
         found = self._arrays.run(key, lambda: self._work(context)).cpu()
         drafts, plain = found[:2].tolist()
-        *best, confidences = found[2:].int().view(torch.float32).tolist()
-        known, unbiased = (
-            tuple(token if isfinite(score) else None for token, score in zip(*pair, strict=True))
-            for pair in zip((drafts, plain), best, strict=True)
-        )
+        scores, logits, confidences = found[2:].int().view(torch.float32).tolist()
+        known, unbiased = _finite(drafts, scores), _finite(plain, logits)
         tokens = (anchor, *drafts)
         return ChainBlock(drafter, self, tokens, known, unbiased, tuple(confidences))
+
+
+def _finite(tokens: list[int], values: list[float]) -> tuple[int | None, ...]:
+    """The tokens, None in place of those whose value is no finite number."""
+    pairs = zip(tokens, values, strict=True)
+    return tuple(token if isfinite(value) else None for token, value in pairs)
 
 
 class ChainBlock:
