@@ -27,8 +27,10 @@ from engine.config import ModelConfig
 from engine.costs import in_turns, quartiles, timed
 from engine.drafter import Drafter
 from engine.gguf import open_gguf
+from engine.greedy import Rules
 from engine.model import Model
 from engine.paths import DECODE, Plan
+from engine.propose import Chain, Limit
 from engine.weights import load_drafter, load_target
 from kernels import threads
 
@@ -130,18 +132,16 @@ def measure(arguments: argparse.Namespace) -> None:
         state.restore(snapshot)
         return spent
 
-    def draft(rows: int) -> None:
-        block, previous = drafter.block(context, anchor, position), anchor
-        block.confidence(0, anchor)
-        for row in range(rows):
-            block.confidence(row, previous)
-            previous = block.scores(row, previous)[1]
+    def draft(gate: float) -> None:
+        block = drafter.block(context, anchor, position, gate=gate)
+        rules, limit = Rules(), Limit(drafter.block_size, "")
+        Chain(block, rules, anchor, markov=True, gate=gate, eos_id=None).run(limit)
 
     steps: dict[str, Callable[[], int]] = {
         "decode": lambda: forward(1, DECODE["split"]),
         "decode invariant": lambda: forward(1, DECODE["invariant"]),
-        "draft, first confidence only": lambda: timed(lambda: draft(0)),
-        f"draft {drafter.block_size}": lambda: timed(lambda: draft(drafter.block_size)),
+        "draft, first confidence only": lambda: timed(lambda: draft(2.0)),
+        f"draft {drafter.block_size}": lambda: timed(lambda: draft(0.0)),
         "context row": lambda: timed(lambda: drafter.extend(context.clone(), taps, position)),
         "state digest": lambda: timed(state.digest),
         "state clone": lambda: timed(state.clone),

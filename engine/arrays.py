@@ -78,7 +78,7 @@ class Arrays(Protocol):
         """
 
     def chain(self, drafter: Any) -> Any:
-        """What evaluates a drafter's blocks to their last draft at once; None = no such thing."""
+        """What evaluates a drafter's blocks to their last draft at once."""
 
     def settle(self) -> None:
         """Wait until all work is done."""
@@ -131,7 +131,9 @@ class HostArrays:
         return Rows(logits, taps)
 
     def chain(self, drafter: Any) -> Any:
-        return None
+        from engine.chain import HostChain
+
+        return HostChain(drafter)
 
     def settle(self) -> None:
         return None

@@ -198,7 +198,7 @@ class Steps:
         drafter, position = self._drafter, self._timeline.state.position
         assert drafter is not None
         drafter.extend(self._context, self._taps[-1:], position - 1)
-        block = drafter.block(self._context, self._batch[0], position)
+        block = drafter.block(self._context, self._batch[0], position, gate=gate)
         chain = Chain(block, Rules(), self._batch[0], markov=True, gate=gate, eos_id=None)
         chain.run(Limit(drafter.block_size, ""))
 

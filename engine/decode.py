@@ -236,10 +236,12 @@ def _propose(
         timeline.carry()
         if not limit.drafts:
             return Proposal(clip=limit.reason), ()
+        anchor, position = timeline.ids[-1], timeline.state.position
+        rows = limit.drafts if markov else 0  # the block's own chain is biased
         chain = Chain(
-            drafter.block(timeline.drafter_context, timeline.ids[-1], timeline.state.position),
+            drafter.block(timeline.drafter_context, anchor, position, rows, gate),
             timeline.rules,
-            timeline.ids[-1],
+            anchor,
             markov=markov,
             gate=gate,
             eos_id=timeline.target.eos_id,

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
-from engine.arrays import Array, Arrays, copy_of
+from engine.arrays import Array, Arrays
+from engine.block import Block
 from engine.buffers import Buffers
 from engine.draft_vocabulary import DraftVocabulary
 from engine.model import Model
@@ -24,10 +22,8 @@ from kernels.attention import attention
 from kernels.attn_out import attn_out
 from kernels.embedding import embed
 from kernels.experts import mix_all
-from kernels.head import head
 from kernels.hyper_connections import hc_head, hc_post, hc_pre, hc_turn
 from kernels.linear import linear_norm
-from kernels.markov import confidence, markov_scores
 from kernels.mode import DRAFT
 from kernels.qkv import Rounding, kv_rows, qkv
 from kernels.router import route
@@ -134,10 +130,21 @@ class Drafter:
 
         self._arrays.run((id(self), id(context.memory), rows), work)
 
-    def block(self, context: DrafterContext, anchor: int, position: int) -> Block:
+    def block(
+        self,
+        context: DrafterContext,
+        anchor: int,
+        position: int,
+        rows: int | None = None,
+        gate: float = 0.0,
+    ) -> Block:
         """Evaluate the block whose anchor is at `position`.
 
         Its rows see the context rows before `position`, the last `window` of them.
+
+        Args:
+            rows: most drafts that the chain looks for; None = the whole block.
+            gate: the chain may end at a confidence below it; 0 = no gate.
         """
         b, size = self._buffers, self.block_size
         ids = [anchor] + [self.noise_id] * (size - 1)
@@ -146,23 +153,15 @@ class Drafter:
         span = max(context.start, end - self.window), end, size
         self._arrays.put(b.spans[0], [span] * size)
         b.origin = self._arrays.scalar(position, b.origin)
-        if self._chain is not None:
-            block: Block = self._chain.block(context, anchor)
-            return block
-        self._arrays.run(None, lambda: self.evaluate(context))
-        return Block(self, copy_of(b.hidden))
+        block: Block = self._chain.block(context, anchor, size if rows is None else rows, gate)
+        return block
 
     def draft(
         self, context: DrafterContext, anchor: int, position: int
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """A whole block's drafts without any rule, and their confidences."""
-        block, drafts, confidences = self.block(context, anchor, position), [], []
-        for row in range(self.block_size):
-            confidences.append(block.confidence(row, anchor))
-            best = block.best(row, anchor)
-            anchor = block.scores(row, anchor)[1] if best is None else best
-            drafts.append(anchor)
-        return tuple(drafts), tuple(confidences)
+        found = self.block(context, anchor, position).found
+        return found.tokens[1:], found.confidences
 
     def evaluate(self, context: DrafterContext) -> Buffers:
         """The block's hidden rows, from the buffers' ids, positions, spans and origin.
@@ -203,78 +202,3 @@ class Drafter:
             hc_post(y, b.post, b.comb, t.hc_eps, t.sinkhorn_iterations, b.streams)
         hc_head(b.streams, w.hc_head, eps, t.hc_eps, b.hidden, b.positions, DRAFT)
         return b
-
-
-class Block:
-    """One evaluated block: hidden rows now, logits when first asked for.
-
-    Args:
-        hidden: (B, D) float32, collapsed streams before the final norm.
-    """
-
-    def __init__(self, drafter: Drafter, hidden: Array) -> None:
-        self.hidden = hidden
-        self._drafter = drafter
-        self._logits: Array | None = None
-        self._scored: tuple[tuple[int, int], Array, int] | None = None
-
-    def confidence(self, row: int, previous: int) -> float:
-        """Estimate of P(draft accepted | all before accepted); 1 without a confidence head.
-
-        Args:
-            row: 0..B - 1.
-            previous: token before the draft: the anchor, then the draft of the row before.
-        """
-        w = self._drafter.weights
-        if w.confidence is None:
-            return 1.0
-        bias = w.config.confidence_bias
-        return confidence(self.hidden[row], w.markov_embedding, previous, w.confidence, bias)
-
-    def logits(self, row: int) -> np.ndarray:
-        """(V,) float32 without the Markov bias; not to be changed. -inf for undraftable tokens.
-
-        The head runs once for all rows: reading its weights costs more than rows that a gate cuts.
-        """
-        drafter = self._drafter
-        return drafter.vocabulary.spread(drafter.model.arrays.host(self._heads()[row]))
-
-    def _heads(self) -> Any:
-        """(B, Vd) on the device."""
-        if self._logits is None:
-            drafter, model, rows = self._drafter, self._drafter.model, len(self.hidden)
-            self._logits = model.arrays.empty((rows, drafter.vocabulary.rows))
-            positions = model.arrays.take(np.arange(rows))
-            head(
-                self.hidden, drafter.weights.norm, drafter.output, model.config.norm_eps,
-                self._logits, positions, DRAFT,
-            )  # fmt: skip
-        return self._logits
-
-    def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
-        """logits(row) with the Markov bias, (V,) float32, and its argmax (lower id on ties).
-
-        -1 in place of the argmax when a score is NaN.
-        """
-        scores, best = self._score(row, previous)
-        vocabulary = self._drafter.vocabulary
-        return vocabulary.spread(scores), vocabulary.token(best)
-
-    def _score(self, row: int, previous: int) -> tuple[np.ndarray, int]:
-        """As `scores`, (Vd,) by rows of the head."""
-        w, arrays = self._drafter.weights, self._drafter.model.arrays
-        if self._scored is None or self._scored[0] != (row, previous):
-            scores = arrays.empty((self._drafter.vocabulary.rows,))
-            logits = self._heads()[row]
-            best = markov_scores(w.markov_embedding, previous, w.markov_output, logits, scores)
-            self._scored = (row, previous), arrays.host(scores), best
-        return self._scored[1:]
-
-    def best(self, row: int, previous: int | None) -> int | None:
-        """The best token of a row after `previous`, where finding it costs nothing extra."""
-        if previous is None:
-            return None
-        scores, best = self._score(row, previous)
-        if best < 0 or scores[best] == -np.inf:
-            return None
-        return self._drafter.vocabulary.token(best)

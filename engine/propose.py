@@ -147,7 +147,7 @@ class Chain:
         """-1 when the rules exclude all that the drafter can draft."""
         if not self._markov:
             previous = None
-        best = self._known(row, previous)
+        best = self._block.best(row, previous)
         if best is not None and best not in self._rules.excluded(ahead):
             return best
         if previous is not None:
@@ -163,12 +163,6 @@ class Chain:
             raise Ds4Error(
                 "No draft to choose", f"In row {row} of the drafter's block, {error}."
             ) from error
-
-    def _known(self, row: int, previous: int | None) -> int | None:
-        """The argmax of a row without exclusions, where its block has it at hand."""
-        best = getattr(self._block, "best", None)
-        found: int | None = None if best is None else best(row, previous)
-        return found
 
     def record(self) -> Proposal:
         """What `run` found, with what only a reader needs: the cut draft, drafts without bias."""

@@ -80,6 +80,9 @@ class Model(Protocol):
 class Block(Protocol):
     """One drafted block, evaluated as far as it is asked."""
 
+    def best(self, row: int, previous: int | None) -> int | None:
+        """The best token of a row after `previous` (None = without bias), where it is known."""
+
     def confidence(self, row: int, previous: int) -> float:
         """Estimate of P(row's draft accepted | all before accepted)."""
 
@@ -111,5 +114,9 @@ class Drafter(Protocol):
     def extend(self, context: Any, taps: Array, position: int) -> None:
         """Append the taps of committed rows, the first of which is at `position`."""
 
-    def block(self, context: Any, anchor: int, position: int) -> Block:
-        """The block `[anchor, noise...]` at `position`.."""
+    def block(
+        self, context: Any, anchor: int, position: int, rows: int | None = None, gate: float = 0.0
+    ) -> Block:
+        """The block `[anchor, noise...]` at `position`.., asked for drafts up to `rows` (None =
+        all) or to a confidence below `gate` (0 = no gate).
+        """

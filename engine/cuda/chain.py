@@ -9,9 +9,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
+from engine.arrays import Array
+from engine.block import Block, Found
 from kernels.cuda import lanes
 from kernels.head import head
 from kernels.markov import triton_kernel as markov
@@ -30,8 +31,8 @@ class Chain:
         self._drafter = drafter
         self._arrays = arrays
         rows, vocab = drafter.block_size, drafter.vocabulary.rows
-        self.hidden = arrays.zeros((rows, drafter.model.config.dim))
-        self.logits = arrays.empty((rows, vocab))
+        self._hidden = arrays.zeros((rows, drafter.model.config.dim))
+        self._logits = arrays.empty((rows, vocab))
         self._scores = arrays.empty((rows, vocab))
         self._rows = arrays.empty((rows, drafter.config.markov_rank))
         self._none = torch.full((rows, 1), -1, dtype=torch.int64, device=arrays.device)
@@ -46,11 +47,11 @@ class Chain:
         drafter = self._drafter
         w, eps, rows = drafter.weights, drafter.model.config.norm_eps, drafter.block_size
         b = drafter.evaluate(context)
-        self.hidden = b.hidden
-        head(b.hidden, w.norm, drafter.output, eps, self.logits, b.positions, DRAFT)
-        lanes.ready(self.logits)
-        with lanes.aside(self.logits, lanes.ROWS):
-            best_of(self.logits, self._none, self._plain, self._plain_values, w.vocabulary)
+        self._hidden = b.hidden
+        head(b.hidden, w.norm, drafter.output, eps, self._logits, b.positions, DRAFT)
+        lanes.ready(self._logits)
+        with lanes.aside(self._logits, lanes.ROWS):
+            best_of(self._logits, self._none, self._plain, self._plain_values, w.vocabulary)
         for i in range(rows):
             previous = b.ids[:1] if i == 0 else self._drafts[i - 1]
             row = self._rows[i : i + 1]
@@ -61,7 +62,7 @@ class Chain:
                     out = self._confidences[i : i + 1]
                     bias = w.config.confidence_bias
                     markov.estimate(b.hidden[i], row, w.confidence, bias, out)
-            markov.add_bias(row, w.markov_output, self.logits[i], self._scores[i])
+            markov.add_bias(row, w.markov_output, self._logits[i], self._scores[i])
             best_of(
                 self._scores[i : i + 1], self._none[:1], self._drafts[i : i + 1],
                 self._values[i : i + 1], w.vocabulary,
@@ -71,77 +72,29 @@ class Chain:
         tokens = torch.stack((self._drafts[:, 0], self._plain[:, 0]))
         return torch.cat((tokens, best.view(torch.int32).long()))
 
-    def block(self, context: DrafterContext, anchor: int) -> ChainBlock:
-        """Evaluate the block whose ids, positions and spans are in the drafter's buffers."""
+    def block(self, context: DrafterContext, anchor: int, _rows: int, _gate: float) -> Block:
+        """Evaluate the block whose ids, positions and spans are in the drafter's buffers: all of
+        it, since one launch costs less than to ask the host.
+        """
         drafter = self._drafter
         key = (id(drafter), id(context.memory), "chain")
-        found = self._arrays.run(key, lambda: self._work(context)).cpu()
-        drafts, plain = found[:2].tolist()
-        scores, logits, confidences = found[2:].int().view(torch.float32).tolist()
-        known, unbiased = _finite(drafts, scores), _finite(plain, logits)
-        tokens = (anchor, *drafts)
-        return ChainBlock(drafter, self, tokens, known, unbiased, tuple(confidences))
+        read = self._arrays.run(key, lambda: self._work(context)).cpu()
+        drafts, unbiased = read[:2].tolist()
+        scores, logits, confidences = read[2:].int().view(torch.float32).tolist()
+        found = Found(
+            (anchor, *drafts),
+            _finite(drafts, scores),
+            _finite(unbiased, logits),
+            tuple(confidences),
+        )
+        return Block(drafter, self, self._hidden, found)
+
+    def logits(self) -> Array:
+        """(B, Vd) float32 of the last block's rows."""
+        return self._logits
 
 
 def _finite(tokens: list[int], values: list[float]) -> tuple[int | None, ...]:
     """The tokens, None in place of those whose value is no finite number."""
     pairs = zip(tokens, values, strict=True)
     return tuple(token if isfinite(value) else None for token, value in pairs)
-
-
-class ChainBlock:
-    """One evaluated block: `engine.drafter.Block`, with the chain's results at hand.
-
-    Args:
-        tokens: the anchor, then what the chain drafted in every row.
-        known: every row's draft, None where its score is no finite number.
-        plain: every row's best token without the Markov bias, or None likewise.
-        confidences: of the drafts, each after the one before.
-    """
-
-    def __init__(
-        self,
-        drafter: Drafter,
-        chain: Chain,
-        tokens: tuple[int, ...],
-        known: tuple[int | None, ...],
-        plain: tuple[int | None, ...],
-        confidences: tuple[float, ...],
-    ) -> None:
-        self.tokens = tokens
-        self.confidences = confidences
-        self._drafter = drafter
-        self._chain = chain
-        self._known = known
-        self._plain = plain
-
-    def best(self, row: int, previous: int | None) -> int | None:
-        """The best token of a row after `previous` (None = without bias), where it is known."""
-        if previous is None:
-            return self._plain[row]
-        return self._known[row] if self.tokens[row] == previous else None
-
-    def confidence(self, row: int, previous: int) -> float:
-        """As `engine.drafter.Block.confidence`."""
-        w = self._drafter.weights
-        if w.confidence is None or self.tokens[row] == previous:
-            return self.confidences[row]
-        bias = w.config.confidence_bias
-        found = markov.confidence(
-            self._chain.hidden[row], w.markov_embedding, previous, w.confidence, bias
-        )
-        return float(found)
-
-    def logits(self, row: int) -> np.ndarray:
-        """As `engine.drafter.Block.logits`."""
-        drafter = self._drafter
-        return drafter.vocabulary.spread(drafter.model.arrays.host(self._chain.logits[row]))
-
-    def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
-        """As `engine.drafter.Block.scores`."""
-        w, arrays = self._drafter.weights, self._drafter.model.arrays
-        vocabulary = self._drafter.vocabulary
-        scores = arrays.empty((vocabulary.rows,))
-        logits = self._chain.logits[row]
-        best = markov.markov_scores(w.markov_embedding, previous, w.markov_output, logits, scores)
-        return vocabulary.spread(arrays.host(scores)), vocabulary.token(int(best))

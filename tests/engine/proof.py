@@ -67,6 +67,9 @@ class Draft:
 class _Block:
     drafts: Sequence[int]
 
+    def best(self, row: int, previous: int | None) -> int | None:
+        return None
+
     def confidence(self, row: int, previous: int) -> float:
         return 1.0 if row < len(self.drafts) else 0.0
 
@@ -100,7 +103,9 @@ class Told:
     def extend(self, context: Any, taps: np.ndarray, position: int) -> None:
         assert np.isfinite(taps).all()
 
-    def block(self, context: Any, anchor: int, position: int) -> _Block:
+    def block(
+        self, context: Any, anchor: int, position: int, rows: int | None = None, gate: float = 0.0
+    ) -> _Block:
         index = position - self.start
         return _Block(self.drafts(position).ids(self.ids[index + 1 :]))
 

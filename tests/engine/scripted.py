@@ -210,6 +210,9 @@ class ScriptedBlock:
     heads: int = 0
     asked: list[int] = field(default_factory=list)
 
+    def best(self, row: int, previous: int | None) -> int | None:
+        return None
+
     def confidence(self, row: int, previous: int) -> float:
         self.asked.append(row)
         return self.confidences[row]
@@ -253,7 +256,14 @@ class ScriptedDrafter:
             context.start, context.tokens = position, []
         context.tokens.extend(int(tap) for tap in taps[:, 0])
 
-    def block(self, context: ScriptedContext, anchor: int, position: int) -> ScriptedBlock:
+    def block(
+        self,
+        context: ScriptedContext,
+        anchor: int,
+        position: int,
+        rows: int | None = None,
+        gate: float = 0.0,
+    ) -> ScriptedBlock:
         assert position == context.end, "the context covers every token before the anchor"
         tokens = (*context.tokens, anchor)
         drafts = list(self.propose(tokens))[: self.block_size]

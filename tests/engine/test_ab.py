@@ -430,9 +430,9 @@ def test_every_drafter_gets_the_prompt_s_rows_that_it_can_see() -> None:
     starts: list[int] = []
 
     class Looking(ScriptedDrafter):
-        def block(self, context: Any, anchor: int, position: int) -> Any:
+        def block(self, context: Any, *more: Any) -> Any:
             starts.append(context.start)
-            return super().block(context, anchor, position)
+            return super().block(context, *more)
 
     made = engine(ScriptedModel(SCRIPT), Looking(continuation(SCRIPT), window=150))
     run(made, "direct", prompt="a" * 197, max_tokens=3)

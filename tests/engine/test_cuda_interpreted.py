@@ -145,10 +145,10 @@ def test_a_block_s_chain_equals_its_rows(folder: Path, own: DrafterShape) -> Non
         known = block.confidence(row, previous)
         assert 0 < known < 1
         previous = best
-    assert block.confidence(1, previous) != block.confidence(1, block.tokens[1])
+    assert block.confidence(1, previous) != block.confidence(1, block.found.tokens[1])
     drafts, confidences = drafter.draft(context, 20, 4)
-    assert drafts == block.tokens[1:]
-    assert confidences == block.confidences
+    assert drafts == block.found.tokens[1:]
+    assert confidences == block.found.confidences
 
 
 def test_a_nan_in_a_drafter_s_logits_is_no_draft(folder: Path) -> None:

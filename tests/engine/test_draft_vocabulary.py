@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from ds4tui.options import model_files
+from engine.block import Block
 from engine.config import DrafterConfig, ModelConfig
 from engine.draft_vocabulary import DraftVocabulary
-from engine.drafter import Block, Drafter
+from engine.drafter import Drafter
 from engine.errors import Ds4Error
 from engine.events import CycleFinished, StateDrift
 from engine.gguf import GGUFFile, open_gguf

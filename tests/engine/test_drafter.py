@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.drafter import Drafter
+from engine.drafter import Drafter, DrafterContext
 from engine.gguf import open_gguf
+from engine.greedy import Rules
 from engine.model import Model
+from engine.propose import Chain, Limit
 from tests.engine import drafter_reference as ref
 from tests.engine.loaded import drafter, model, random_ids, target_file
 from tests.engine.random_pair import (
@@ -25,6 +27,11 @@ from tests.kernels.closeness import assert_close
 def taps_of(count: int, d: Drafter, seed: int = 0) -> np.ndarray:
     width = len(d.config.target_layers) * d.model.config.dim
     return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+
+
+def hidden_of(d: Drafter, context: DrafterContext, position: int) -> bytes:
+    """A block's rows, taken before the next block overwrites them."""
+    return bytes(d.block(context, 9, position).hidden.tobytes())
 
 
 def reference_of(d: Drafter) -> tuple[ref.Tensors, torch.Tensor, torch.Tensor, ref.Geometry]:
@@ -116,8 +123,7 @@ def test_a_context_filled_in_steps_equals_one_built_at_once(length: int) -> None
         size = min(int(sizes.integers(1, 7)), length - start)
         d.extend(steps, taps[start : start + size], start)
         start += size
-    a, b = d.block(whole, 9, length), d.block(steps, 9, length)
-    assert a.hidden.tobytes() == b.hidden.tobytes()
+    assert hidden_of(d, whole, length) == hidden_of(d, steps, length)
 
 
 def test_rows_after_a_position_can_be_replaced() -> None:
@@ -129,11 +135,11 @@ def test_rows_after_a_position_can_be_replaced() -> None:
     d.extend(rolled, others[:5], 97)
     d.extend(rolled, taps[97:100], 97)
     assert rolled.end == straight.end == 100
-    left, right = d.block(straight, 9, 100), d.block(rolled, 9, 100)
-    assert left.hidden.tobytes() == right.hidden.tobytes()
+    left = hidden_of(d, straight, 100)
+    assert hidden_of(d, rolled, 100) == left
     # A block earlier than the newest row does not see what lies after it.
     d.extend(rolled, others[:5], 100)
-    assert d.block(rolled, 9, 100).hidden.tobytes() == left.hidden.tobytes()
+    assert hidden_of(d, rolled, 100) == left
 
 
 def test_a_gap_in_positions_empties_the_context() -> None:
@@ -144,18 +150,18 @@ def test_a_gap_in_positions_empties_the_context() -> None:
     d.extend(gap, taps[40:60], 40)
     d.extend(fresh, taps[40:60], 40)
     assert (gap.start, gap.end) == (40, 60)
-    assert d.block(gap, 9, 60).hidden.tobytes() == d.block(fresh, 9, 60).hidden.tobytes()
+    assert hidden_of(d, gap, 60) == hidden_of(d, fresh, 60)
 
 
 def test_clones_do_not_share_rows() -> None:
     d = drafter()
     context = d.new_context()
     d.extend(context, taps_of(20, d), 0)
-    before = d.block(context, 9, 20).hidden
+    before = hidden_of(d, context, 20)
     copy = context.clone()
     d.extend(copy, taps_of(20, d, seed=2), 0)
-    assert d.block(context, 9, 20).hidden.tobytes() == before.tobytes()
-    assert d.block(copy, 9, 20).hidden.tobytes() != before.tobytes()
+    assert hidden_of(d, context, 20) == before
+    assert hidden_of(d, copy, 20) != before
 
 
 def test_both_dialects_draft_the_same() -> None:
@@ -201,3 +207,27 @@ def test_heads_of_every_type_draft() -> None:
         assert 0 < block.confidence(0, 5) < 1
         assert np.isfinite(block.logits(4)).all()
         assert np.abs(block.scores(4, 5)[0] - block.logits(4)).max() > 0
+
+
+@pytest.mark.parametrize("gate", [0.0, 0.4, 0.5, 2.0])
+@pytest.mark.parametrize("markov", [True, False])
+def test_rules_choose_as_if_every_row_was_asked_for_alone(markov: bool, gate: float) -> None:
+    """What a block's chain found is used as far as the rules agree with it."""
+    d = drafter()
+    context = d.new_context()
+    d.extend(context, taps_of(50, d), 0)
+    changed = set()
+    for anchor in (5, 11, 40):
+        first, _ = d.draft(context, anchor, 50)
+        for out in (None, *first):
+            found = []
+            for rows in (d.block_size, 3, 0):  # 0: nothing is known beforehand
+                block = d.block(context, anchor, 50, rows, gate)
+                assert len(block.found.drafts) <= rows
+                rules = Rules(3, out, generated=(7, *first[:2], 7))
+                chain = Chain(block, rules, anchor, markov=markov, gate=gate, eos_id=first[4])
+                chain.run(Limit(d.block_size, ""))
+                found.append(chain.record())
+            assert found[0] == found[1] == found[2]
+            changed.add(found[0].drafts)
+    assert len(changed) > (3 if gate < 1 else 0)

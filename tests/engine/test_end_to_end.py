@@ -45,6 +45,9 @@ class Told:
         self._drafts = drafts
         self._vocab = vocab
 
+    def best(self, row: int, previous: int | None) -> int | None:
+        return None
+
     def confidence(self, row: int, previous: int) -> float:
         return 1.0
 
@@ -78,7 +81,9 @@ class TellingDrafter:
     def extend(self, context: Any, taps: np.ndarray, position: int) -> None:
         assert np.isfinite(taps).all()
 
-    def block(self, context: Any, anchor: int, position: int) -> Told:
+    def block(
+        self, context: Any, anchor: int, position: int, rows: int | None = None, gate: float = 0.0
+    ) -> Told:
         index = position - self.start + 1
         ids = [*self.ids[index : index + 5], *([9] * 5)][:5]
         right = self.right(position)
