@@ -175,9 +175,9 @@ def identical(arm: Document) -> str:
 
 
 def findings(document: Document) -> list[str]:
-    """Everything below the table."""
+    """Everything below the table; controls are in the table of identity alone."""
     lines: list[str] = []
-    for arm in document["arms"]:
+    for arm in (arm for arm in document["arms"] if arm["role"] == "arm"):
         if arm["first_divergence"]:
             lines += divergence(arm)
         elif arm["identical_kind"]:

@@ -162,7 +162,7 @@ def _fixed(name: str, title: Title, data: object, draw: Callable[[int, int], lis
 
 STRIP_ROWS = 5
 """Rows of a strip under its title."""
-NO_ARM = " plain only: nothing is drafted"
+NO_ARM = " nothing is drafted"
 
 # Rates
 

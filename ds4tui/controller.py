@@ -83,10 +83,10 @@ class Controller(Intake):
 
     @property
     def now(self) -> Knobs | None:
-        """The knobs of the run shown, with those turned since it began."""
+        """The knobs of the arm shown as they stand after what was turned; None without any."""
         record = self.record
-        arm = record.dspark if record else None
-        return None if arm is None else knobs_of(arm)
+        arm = record.beside if record else None
+        return knobs_of(arm) if arm is not None and arm.info.kind == "dspark" else None
 
     @property
     def _turned(self) -> int:

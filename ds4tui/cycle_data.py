@@ -113,6 +113,8 @@ def committed_words(record: RunRecord, arm: ArmRecord, cycle: CycleFinished) -> 
     anchor = f"#{cycle.index - 1}"
     if policy == "strict":
         return "strict: the drafter's state is carried, nothing is drafted; one row decoded"
+    if cycle.clip == "pause":
+        return f"{policy}: drafting pauses after cycles that lost, so one row was decoded"
     if not cycle.proposed:
         return f"{policy}: nothing was proposed, so one row was decoded and nothing restored"
     what = f"{policy}, {cycle.accepted} of {cycle.proposed}"

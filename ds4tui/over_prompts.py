@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ds4tui.run_record import ArmRecord, RunRecord
 from engine.cycle_counts import CycleCounts
 from engine.events import RunStarted
+from engine.settings import OF_ARMS
 
 _OF_THE_PROMPT = ("system", "chat", "think", "control_tokens", "max_tokens", "prompt_index")
-_OF_THE_ARM = ("numerics", "commit", "confidence", "draft_max")
-"""Settings of a run that say nothing more about its arms: `ArmInfo` has them, for every arm."""
+"""Settings of a run that say nothing about its arms."""
 
 Same = tuple[object, ...]
 
@@ -69,6 +69,6 @@ def settings_of(started: RunStarted, arm: ArmRecord) -> Same:
     """What must be equal for the cycles of two runs to be of the same settings."""
     info = arm.info
     own = (info.numerics, info.commit, info.confidence, info.draft_max, info.drafter)
-    left_out = (*_OF_THE_PROMPT, *_OF_THE_ARM)
+    left_out = (*_OF_THE_PROMPT, "numerics", *OF_ARMS)  # `ArmInfo` has the arms'
     rest = tuple(pair for pair in started.settings if pair[0] not in left_out)
     return (*own, rest, tuple(file.sha256 for file in started.files))

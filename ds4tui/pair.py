@@ -23,7 +23,7 @@ from engine.verdict import margin, ulp_type, verdict
 
 
 class PairRecord(RunRecord):
-    """Left and right are the two arms; `plain` is the left one and `dspark` the right one.
+    """Left and right are the two arms; `plain` is the left one and `beside` the right one.
 
     Args:
         left, right: a run and one of its arms.
@@ -48,11 +48,6 @@ class PairRecord(RunRecord):
         ended = self.left_run.finished
         t_ns = ended.t_ns if ended is not None else self.started.t_ns
         self.finished = RunFinished(run_id, -1, t_ns, parted is None)
-
-    @property
-    def dspark(self) -> ArmRecord | None:
-        """The right arm."""
-        return self.arms[1]
 
     @property
     def names(self) -> tuple[str, str]:

@@ -23,10 +23,15 @@ class Work:
 
 
 def work_of(record: RunRecord) -> Work | None:
-    """The arms shown of a run; None before it has begun."""
+    """The arms shown of a run; None before it has begun.
+
+    A recorded arm and a control are of no use here: the one drafts nothing, the other repeats an
+    arm, and is not compared with plain.
+    """
+    arm = record.beside
     if record.started is None or record.plain is None:
         return None
-    return Work(record, record.plain, record.dspark)
+    return Work(record, record.plain, arm if arm is not None and arm.info.is_compared else None)
 
 
 def alike(record: RunRecord, runs: Iterable[RunRecord]) -> list[Work]:

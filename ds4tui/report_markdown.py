@@ -29,7 +29,7 @@ from ds4tui.markdown_text import escaped, markdown_table
 from ds4tui.options import DRAFTER_FILE, TARGET_FILE
 from ds4tui.report import Document, exit_code
 from engine.events import TIME_KINDS
-from engine.settings import NEAR_TIE_ULPS
+from engine.settings import NEAR_TIE_ULPS, OF_ARMS
 from engine.text import visible
 
 
@@ -65,7 +65,7 @@ def _prompt(document: Document) -> Iterator[str]:
     yield from (f"- {escaped(line.strip())}" for line in findings(document))
     yield from (f"- {line}" for line in _drifts(document))
     yield ""
-    dspark = [arm for arm in document["arms"] if arm["kind"] == "dspark" and arm["cycles"]]
+    dspark = [arm for arm in _compared(document) if arm["cycles"]]
     if dspark:
         deepest = max(len(arm["depth_hist"]) for arm in dspark)
         columns = ["cycles by depth", *(str(depth) for depth in range(1, deepest + 1)), "mean"]
@@ -114,8 +114,8 @@ def _limits(document: Document) -> Iterator[str]:
         yield "A follow-up turn of a conversation; the command runs its prompt as a first turn."
     for change in document.get("changes", ()):
         what = ", ".join(f"{name} {value}" for name, value in change["settings"].items())
-        cycle = change["cycle"]
-        yield f"Turned during the run, which the command leaves out: {what} at cycle {cycle}."
+        where = f"cycle {change['cycle']} of {document['arms'][change['arm']]['name']}"
+        yield f"Turned during the run, which the command leaves out: {what} at {where}."
     if any(arm["kind"] == "recorded" for arm in document["arms"]):
         yield "Recorded arms: give their files with --against."
 
@@ -141,9 +141,12 @@ def _setting(document: Document) -> Iterator[str]:
     yield from ("", "## Machine and versions", "")
     yield from markdown_table(["", ""], [list(pair) for pair in document["environment"].items()])
     yield from ("## Settings", "")
-    yield from markdown_table(
-        ["", ""], [[name, _word(v)] for name, v in document["settings"].items()]
-    )
+    settings = document["settings"].items()
+    rows = [[name, _word(value)] for name, value in settings if name not in OF_ARMS]
+    for arm in _compared(document):
+        knobs = [f"{name} {_word(arm[name])}" for name in OF_ARMS]
+        rows.append([f"arm {arm['name']}", ", ".join(knobs)])
+    yield from markdown_table(["", ""], rows)
 
 
 def _mix(file: Document) -> list[tuple[str, int, int]]:
@@ -210,7 +213,7 @@ def _files(document: Document) -> list[str]:
 
 def _arms(document: Document) -> list[str]:
     """`--commit` with its knobs, or one `--arm` each when there are several."""
-    arms = [a for a in document["arms"] if a["kind"] == "dspark" and a["role"] == "arm"]
+    arms = _compared(document)
     if len(arms) == 1 and not _is_other(arms[0]["drafter"], document):
         words = ["--commit", arms[0]["commit"]]
         if arms[0]["confidence"] is not None:
@@ -228,6 +231,11 @@ def _arms(document: Document) -> list[str]:
         }
         words += ["--arm", ",".join(f"{k}={v}" for k, v in parts.items() if v is not None)]
     return words
+
+
+def _compared(document: Document) -> list[Document]:
+    """The DSpark arms, without controls."""
+    return [arm for arm in document["arms"] if (arm["kind"], arm["role"]) == ("dspark", "arm")]
 
 
 def _is_other(drafter: str | None, document: Document) -> bool:

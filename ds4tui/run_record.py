@@ -93,8 +93,8 @@ class ArmRecord:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """(ids - 1) / (all engine time but prefill); None below two ids."""
-        return self.tally.tokens_per_s
+        """(ids - 1) / (all engine time but prefill); None below two ids, and of given ids."""
+        return None if self.info.kind == "recorded" else self.tally.tokens_per_s
 
     @property
     def ids_hash(self) -> str:
@@ -158,21 +158,22 @@ class RunRecord:
         return self.arms[0] if self.arms else None
 
     @property
-    def dspark(self) -> ArmRecord | None:
-        """The DSpark arm that is shown: the chosen one, else the first; None without one."""
-        if self._chosen is not None and self.arms[self._chosen].info.kind == "dspark":
-            return self.arms[self._chosen]
-        return next((arm for arm in self.arms if arm.info.kind == "dspark"), None)
+    def beside(self) -> ArmRecord | None:
+        """The arm that is shown beside plain, whatever its kind; None without one."""
+        return self.arms[self.shown_arm] if self.shown_arm < len(self.arms) else None
 
     @property
     def names(self) -> tuple[str, str]:
-        """What plain and the DSpark arm shown are called in titles and columns."""
-        return "plain", "DSpark"
+        """What plain and the arm shown beside it are called in titles and columns."""
+        arm = self.beside
+        if arm is None or arm.info.kind == "dspark":
+            return "plain", "DSpark"
+        return "plain", drawable_line(arm.info.name)
 
     @property
     def place(self) -> int:
         """The index looked at: the cursor, else where the ids part, else the newest token."""
-        arm = self.dspark
+        arm = self.beside
         if self.cursor is not None:
             return self.cursor
         if arm is not None and arm.diverged is not None:
@@ -201,21 +202,32 @@ class RunRecord:
 
     @property
     def compared(self) -> int:
-        """Tokens that plain and the DSpark arm shown both have."""
-        both = (self.plain, self.dspark)
+        """Tokens that plain and the arm shown beside it both have."""
+        both = (self.plain, self.beside)
         return min((len(arm.ids) for arm in both if arm is not None), default=0)
 
     @property
     def speedup(self) -> Speedup | None:
-        """Speed-up of the DSpark arm shown with its interval, once the run has ended."""
-        plain, dspark = self.plain, self.dspark
-        if self.finished is None or plain is None or dspark is None:
+        """Speed-up of the arm shown beside plain with its interval, once the run has ended."""
+        plain, beside = self.plain, self.beside
+        if self.finished is None or plain is None or beside is None:
             return None
-        arm = next(at for at, each in enumerate(self.arms) if each is dspark)
-        if arm not in self._speedups:
-            found = speedup([plain.tally.token_ns], [dspark.tally.token_ns])
-            self._speedups[arm] = found
-        return self._speedups[arm]
+        if self.shown_arm not in self._speedups:
+            found = speedup([plain.tally.token_ns], [beside.tally.token_ns])
+            self._speedups[self.shown_arm] = found
+        return self._speedups[self.shown_arm]
+
+    @property
+    def is_other_work(self) -> bool:
+        """The arm shown beside plain has other ids than plain.
+
+        A control is compared with the arm that it repeats, so its ids say so only at the end.
+        """
+        plain, beside = self.plain, self.beside
+        if plain is None or beside is None:
+            return False
+        ended = beside.info.role == "control" and self.finished is not None
+        return beside.diverged is not None or (ended and beside.ids_hash != plain.ids_hash)
 
     @property
     def is_whole(self) -> bool:

@@ -108,7 +108,9 @@ def shown_settings(controller: Controller, model: str) -> Shown:
     settings = controller.settings
     now = controller.now
     numerics = record.plain.info.numerics if record and record.plain else settings.numerics
-    knobs = now or wanted
+    beside = record.beside if record is not None else None
+    knobs = now if record is not None and record.arms else wanted
+    after = wanted if controller.choices.policies else None
     base_gate = controller.default_confidence
 
     def gate(knobs: Knobs | None) -> float | None:
@@ -121,17 +123,19 @@ def shown_settings(controller: Controller, model: str) -> Shown:
             return None
         return (whole or None) if knobs.draft_max is None else knobs.draft_max
 
-    has_wanted = wanted is not None and bool(controller.choices.policies)
-    policy: tuple[str, str | None] = (knobs.commit if knobs else "plain only", None)
+    # An arm without knobs is plain's control or recorded; its name is in its title and in row 3.
+    word = beside.info.kind if beside is not None else "plain only"
+    policy: tuple[str, str | None] = (knobs.commit if knobs else word, None)
+    if after is not None and after.commit != policy[0]:
+        policy = (policy[0], after.commit)
     confidence = _pair(gate(knobs), None)
     own = controller.block_size
-    if record is not None and record.started is not None and record.dspark is not None:
-        own = record.started.block_of(record.dspark.info)
+    if record is not None and record.started is not None and beside is not None:
+        own = record.started.block_of(beside.info)
     lengths = _pair(block(knobs, own), None)
-    if has_wanted and wanted is not None and now is not None:
-        policy = (now.commit, wanted.commit if wanted.commit != now.commit else None)
-        confidence = _pair(gate(now), gate(wanted))
-        lengths = _pair(block(now, own), block(wanted, controller.block_size))
+    if after is not None and now is not None:
+        confidence = _pair(gate(now), gate(after))
+        lengths = _pair(block(now, own), block(after, controller.block_size))
     other = settings.numerics if controller.choices.numerics else numerics
     return Shown(
         numerics=(numerics, other if other != numerics else None),
@@ -235,7 +239,7 @@ PROMPTS = "previous_prompt next_prompt"
 
 def _wanted_keys(controller: Controller) -> list[str]:
     record = controller.record
-    parted = record is not None and record.dspark is not None and bool(record.dspark.diverged)
+    parted = record is not None and record.is_other_work
     if _plays(controller):
         time = ["pause", "slower faster", "step_back step", "seek"]
         return [*time, "escape", "divergence", "other_arm", "copy", "help"]

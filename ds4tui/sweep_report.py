@@ -33,8 +33,9 @@ def csv_text(table: SweepTable) -> str:
         found = row.speedup
         speeds = (found.value, found.low, found.high, found.resolved) if found else ("",) * 4
         first = min((index for _, index in row.differs), default="")
-        figures = (row.depth, row.accept_rate, row.no_draft, row.cycle_ms, row.tokens_per_s)
-        counts = (row.runs, row.tokens, row.cycles, row.proposed, row.accepted)
+        own = row.counts
+        figures = (row.depth, own.accept_rate, row.no_draft, row.cycle_ms, row.tokens_per_s)
+        counts = (row.runs, row.tokens, own.cycles, own.proposed, own.accepted)
         value = "" if row.value is None else row.value
         shown = ["" if figure is None else figure for figure in figures]
         writer.writerow([row.name, value, *counts, *shown, *speeds, first, row.ids])

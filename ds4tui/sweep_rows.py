@@ -6,15 +6,15 @@ functions of a suite's record; knows no screens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
 
-from ds4tui.run_record import ArmRecord, RunRecord
+from ds4tui.run_record import ArmRecord
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_compare import Intervals, Work
-from engine.cycle_counts import ratio
+from engine.cycle_counts import CycleCounts, ratio
 from engine.events import CUT_SHORT
 from engine.stats import Speedup, ids_sha256
 
@@ -25,12 +25,13 @@ State = Literal["queued", "running", "done"]
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One row: counts over all of its runs.
+    """One row over all of its runs.
 
     Args:
         name: `plain`, `strict`, or the cell's.
         value: threshold or block length.
         runs: finished ones.
+        counts: of the cycles; none of plain's.
         tokens_per_s: plain's rate over the whole sweep, times this row's ratio to the plain arms
             of its own runs: what the machine did from run to run is in no row.
         speedup: over plain, with its interval; None before a run has ended, without identical
@@ -44,11 +45,7 @@ class SweepRow:
     state: State
     runs: int = 0
     tokens: int = 0
-    cycles: int = 0
-    proposed: int = 0
-    accepted: int = 0
-    depth: float | None = None
-    no_draft: float | None = None
+    counts: CycleCounts = field(default_factory=CycleCounts)
     cycle_ms: float | None = None
     tokens_per_s: float | None = None
     speedup: Speedup | None = None
@@ -58,12 +55,17 @@ class SweepRow:
     @property
     def drafts_per_cycle(self) -> float | None:
         """Drafts sent to the verify by a cycle."""
-        return ratio(self.proposed, self.cycles)
+        return ratio(self.counts.proposed, self.counts.cycles)
 
     @property
-    def accept_rate(self) -> float | None:
-        """Accepted of proposed."""
-        return ratio(self.accepted, self.proposed)
+    def depth(self) -> float | None:
+        """Tokens per cycle; plain decodes one by one."""
+        return 1.0 if self.name == PLAIN and self.tokens else self.counts.mean_depth
+
+    @property
+    def no_draft(self) -> float | None:
+        """The share of cycles that proposed nothing."""
+        return ratio(self.counts.shallow()[0], self.counts.cycles)
 
     @property
     def is_faster(self) -> bool:
@@ -179,64 +181,36 @@ def works(suite: SuiteRecord) -> dict[str, list[Work]]:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Counts of one arm of one run; `spent` is its decode time in nanoseconds."""
+    """Tokens that arms decoded in so many nanoseconds, in which cycles."""
 
     tokens: int = 0
-    cycles: int = 0
-    proposed: int = 0
-    accepted: int = 0
-    idle: int = 0
     spent: int = 0
+    counts: CycleCounts = field(default_factory=CycleCounts)
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(
-            self.tokens + other.tokens,
-            self.cycles + other.cycles,
-            self.proposed + other.proposed,
-            self.accepted + other.accepted,
-            self.idle + other.idle,
-            self.spent + other.spent,
+            self.tokens + other.tokens, self.spent + other.spent, self.counts + other.counts
         )
 
 
-def sums_of(arm: ArmRecord) -> Sums:
-    """An arm's counts as it stands."""
-    return Sums(
-        max(0, len(arm.ids) - 1),
-        len(arm.cycles),
-        arm.tally.counts.proposed,
-        arm.tally.counts.accepted,
-        sum(not cycle.proposed for cycle in arm.cycles),
-        arm.tally.decode_ns,
-    )
+def _total(arms: Iterable[ArmRecord]) -> Sums:
+    """What some arms did so far."""
+    parts = (Sums(max(0, len(arm.ids) - 1), arm.tally.decode_ns, arm.tally.counts) for arm in arms)
+    return sum(parts, Sums())
 
 
 @dataclass(slots=True)
 class SweepFigures:
-    """Makes the table of a suite, again and again while it runs; remembers what is over."""
+    """Makes the table of a suite, again and again while it runs; remembers the intervals."""
 
     intervals: Intervals = field(default_factory=Intervals)
-    _sums: dict[tuple[str, str], Sums] = field(default_factory=dict)
-
-    def _of(self, run: RunRecord, arm: ArmRecord) -> Sums:
-        assert run.started is not None
-        key = run.started.run_id, arm.info.name
-        if run.finished is None:
-            return sums_of(arm)
-        if key not in self._sums:
-            self._sums[key] = sums_of(arm)
-        return self._sums[key]
-
-    def _total(self, own: Sequence[Work], *, plain: bool = False) -> Sums:
-        parts = (self._of(work.run, work.plain if plain else work.arm) for work in own)
-        return sum(parts, Sums())
 
     def table(self, suite: SuiteRecord, default: float | None) -> SweepTable:
         """The table as the suite stands."""
         found = works(suite)
         started = suite.started
         plain = found.get(PLAIN, [])
-        pace = _rate(self._total(plain))
+        pace = _rate(_total(work.arm for work in plain))
         rows = [
             self._row(suite, name, found.get(name, []), pace) for name in (PLAIN, *started.cells)
         ]
@@ -272,8 +246,8 @@ class SweepFigures:
         own = [work for work in own if len(work.arm.ids) > 1]
         if not own:
             return SweepRow(name, value_of(name), state)
-        total = self._total(own)
-        against = _rate(self._total(own, plain=True))
+        total = _total(work.arm for work in own)
+        against = _rate(_total(work.plain for work in own))
         rate = _rate(total)
         if name != PLAIN and rate is not None and against and pace:
             rate *= pace / against
@@ -290,12 +264,8 @@ class SweepFigures:
             state,
             len(finished),
             total.tokens,
-            total.cycles,
-            total.proposed,
-            total.accepted,
-            ratio(total.tokens, total.cycles) if name != PLAIN else 1.0,
-            ratio(total.idle, total.cycles),
-            ratio(total.spent / 1e6, total.cycles if name != PLAIN else total.tokens),
+            total.counts,
+            ratio(total.spent / 1e6, total.counts.cycles if name != PLAIN else total.tokens),
             rate,
             gained,
             differs,

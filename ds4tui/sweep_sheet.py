@@ -71,7 +71,9 @@ class SweepSheet:
         return self.default if value is None else float(value)
 
     def values(self) -> tuple[float, ...]:
-        """What the next sweep has."""
+        """What the next sweep has; nothing where none can be made."""
+        if not self._controller.choices.policies:
+            return ()
         if self.axis == "block":
             return tuple(float(n + 1) for n in range(self._controller.block_size))
         more = self._added | ({self.default} if self.default is not None else set())
@@ -89,15 +91,17 @@ class SweepSheet:
 
     def _with_planned(self, table: SweepTable) -> SweepTable:
         known = {row.name for row in table.rows}
-        planned = [(STRICT, None), *((f"{self.axis} {n:g}", n) for n in self.values())]
+        values = self.values()
+        planned: list[tuple[str, float | None]] = [(STRICT, None)] if values else []
+        planned += [(f"{self.axis} {n:g}", n) for n in values]
         rows = [
             *table.rows,
             *(SweepRow(name, value, "queued") for name, value in planned if name not in known),
         ]
         fixed = [row for row in rows if row.value is None]
-        values = [row for row in rows if row.value is not None]
-        values.sort(key=lambda row: row.value or 0.0)
-        return replace(table, rows=(*fixed, *values), default=self.default)
+        swept = [row for row in rows if row.value is not None]
+        swept.sort(key=lambda row: row.value or 0.0)
+        return replace(table, rows=(*fixed, *swept), default=self.default)
 
     @property
     def cursor(self) -> SweepRow | None:

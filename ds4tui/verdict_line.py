@@ -65,19 +65,21 @@ def verdict_line(
         return _failed(failed, record, key)
     if record is None or record.started is None:
         return _before(state, key, has_prompt, loads)
-    dspark = record.dspark
-    if dspark is None:
+    arm = record.beside
+    if arm is None:
         return _plain_only(record)
-    if dspark.diverged is not None:
-        return _diverged(record, dspark)
+    if arm.diverged is not None:
+        return _diverged(record, arm)
     if record.finished is not None and record.finished.identical is None:
         reason = record.finished.withheld or "the arms were not compared to the end"
         return VerdictLine("withheld", "? WITHHELD", (reason,))
-    if _proposes_nothing(dspark):
-        return _no_proposals(dspark, key)
+    if arm.info.role == "control":
+        return _control(record, arm)
+    if _proposes_nothing(arm):
+        return _no_proposals(arm, key)
     if record.finished is not None:
-        return _identical(record, dspark, key)
-    return _so_far(record)
+        return _identical(record, arm, key)
+    return _so_far(record, arm)
 
 
 def _before(state: RunState, key: Mapping[str, str], has_prompt: bool, loads: str) -> VerdictLine:
@@ -122,12 +124,24 @@ def _smallest_gap(record: RunRecord) -> str:
     return f"smallest gap {logits(gap.logits)}{in_ulps} at {index}"
 
 
-def _so_far(record: RunRecord) -> VerdictLine:
+def _control(record: RunRecord, arm: ArmRecord) -> VerdictLine:
+    """A control is compared with the arm that it repeats, at the end of the run."""
+    name = drawable_line(arm.info.name)
+    if record.finished is None:
+        waits = f"{name} is compared with the first time at the end"
+        return VerdictLine("idle", "· CONTROL", (waits,))
+    ids = f"{name}: {len(arm.ids)} ids as the first time"
+    if record.is_other_work:
+        return VerdictLine("differ", "≠ DIVERGED", (f"{ids}, not as plain's", ids))
+    return VerdictLine("same", "= IDENTICAL", (ids,))
+
+
+def _so_far(record: RunRecord, arm: ArmRecord) -> VerdictLine:
     assert record.started is not None
     compared = f"{record.compared} of {record.started.max_tokens} compared"
-    dspark, plain = record.dspark, record.plain
+    plain = record.plain
     bodies: tuple[str, ...] = (compared,)
-    if dspark is not None and dspark.info.commit == "strict" and not dspark.mixed:
+    if arm.info.commit == "strict" and not arm.mixed:
         bodies = (f"{compared}   {NOT_DRAFTING}", NOT_DRAFTING)
     elif plain is not None and plain.smallest_gap is not None:
         gap, at = plain.smallest_gap
@@ -135,48 +149,49 @@ def _so_far(record: RunRecord) -> VerdictLine:
     return VerdictLine("same", "= identical so far", bodies)
 
 
-def _identical(record: RunRecord, dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
-    ids = f"{len(dspark.ids)} ids" if len(dspark.ids) != 1 else "1 id"
-    if dspark.finished and dspark.finished.reason in CUT_SHORT:
+def _identical(record: RunRecord, arm: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
+    ids = f"{len(arm.ids)} ids" if len(arm.ids) != 1 else "1 id"
+    if arm.finished and arm.finished.reason in CUT_SHORT:
         ids += ", stopped"
     bodies: tuple[str, ...]
-    if dspark.mixed:
-        return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(record, dspark)}",))
-    if dspark.info.kind == "dspark" and not dspark.cycles:
+    if arm.mixed:
+        return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(record, arm)}",))
+    if arm.info.kind == "dspark" and not arm.cycles:
         bodies = (f"{ids}, of the prefill that all arms share: nothing was decoded", ids)
         return VerdictLine("same", "= IDENTICAL", bodies)
     gap = record.plain.smallest_gap[0] if record.plain and record.plain.smallest_gap else None
-    kind = identical_kind(dspark.finished.state_equal if dspark.finished else None, gap)
-    if dspark.info.commit == "strict" and kind != "state-differs":
-        equal = f", state equal after all {len(dspark.cycles)} cycles"
+    kind = identical_kind(arm.finished.state_equal if arm.finished else None, gap)
+    if arm.info.commit == "strict" and kind != "state-differs":
+        equal = f", state equal after all {len(arm.cycles)} cycles"
         whole = equal if kind == "state-equal" else ""
         bodies = (f"{ids}{whole}   {NOT_DRAFTING}", f"{ids}   {NOT_DRAFTING}", NOT_DRAFTING)
     elif kind == "state-equal":
-        equal = f"{ids}, state equal after all {len(dspark.cycles)} cycles"
+        equal = f"{ids}, state equal after all {len(arm.cycles)} cycles"
         bodies = (f"{equal}   {_smallest_gap(record)}", equal)
     elif kind == "cannot-show":
         under = f"no gap under {gap:.2f}" if gap is not None else "no gap was seen"
         short = f"{ids}, {under}: this prompt cannot show a divergence"
         bodies = (f"{short}   {key['next_prompt']} next prompt", short)
     elif kind == "state-differs":
-        since = f" from #{dspark.first_drift.position} on" if dspark.first_drift else ""
+        since = f" from #{arm.first_drift.position} on" if arm.first_drift else ""
         bodies = (
             f"{ids}, but the state differs{since}: another prompt may part",
             f"{ids}, state differs{since}",
         )
     else:
-        bodies = (f"{ids}, state not compared to the end   {_smallest_gap(record)}", ids)
+        ids += ", state not compared to the end" if arm.info.kind == "dspark" else ""
+        bodies = (f"{ids}   {_smallest_gap(record)}", ids)
     return VerdictLine("same", "= IDENTICAL", bodies)
 
 
-def _mixed(record: RunRecord, dspark: ArmRecord) -> str:
-    turns = [c for c in dspark.changes if any(name == "commit" for name, _ in c.settings)]
-    policies = [dspark.info.commit or "", *(dict(turn.settings)["commit"] for turn in turns)]
-    at = dspark.index_at(turns[0].cycle) or 0
+def _mixed(record: RunRecord, arm: ArmRecord) -> str:
+    turns = [c for c in arm.changes if any(name == "commit" for name, _ in c.settings)]
+    policies = [arm.info.commit or "", *(dict(turn.settings)["commit"] for turn in turns)]
+    at = arm.index_at(turns[0].cycle) or 0
     settings = as_json(tuple(record.settings.items()))
     exact = all(
         must_be_identical(
-            dspark.info.numerics,
+            arm.info.numerics,
             policy,
             perturbed=settings.get("perturb") is not None,
             pinned=bool(settings.get("pin")),
@@ -187,46 +202,47 @@ def _mixed(record: RunRecord, dspark: ArmRecord) -> str:
     return f"MIXED: {policies[0]} to #{at}, then {policies[1]}; {promise}"
 
 
-def _proposes_nothing(dspark: ArmRecord) -> bool:
-    strict = dspark.info.commit == "strict"
-    if strict or len(dspark.cycles) < NO_PROPOSALS_AFTER:
+def _proposes_nothing(arm: ArmRecord) -> bool:
+    strict = arm.info.commit == "strict"
+    if strict or len(arm.cycles) < NO_PROPOSALS_AFTER:
         return False
-    return not any(cycle.proposed for cycle in dspark.cycles)
+    return not any(cycle.proposed for cycle in arm.cycles)
 
 
-def _no_proposals(dspark: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
-    cycles = len(dspark.cycles)
+def _no_proposals(arm: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
+    cycles = len(arm.cycles)
     # A pause follows from what stopped the cycles before it, and a last token needs no drafts.
-    drafted = [c.clip for c in dspark.cycles if c.confidences or c.clip == "strict"]
+    drafted = [c.clip for c in arm.cycles if c.confidences or c.clip == "strict"]
     last = (drafted[-1] if drafted else "") or "none"
     text = f"in {cycles} cycles; last stage that ran: {last}"
     if last != "confidence":
         return VerdictLine("withheld", "! 0 PROPOSALS", (text,))
-    known = [said for c in dspark.cycles for said in c.confidences if not math.isnan(said)]
+    known = [said for c in arm.cycles for said in c.confidences if not math.isnan(said)]
     if not known:
         nan = "every confidence is NaN, which the gate never passes"
         bodies = (f"in {cycles} cycles; {nan}", nan)
         return VerdictLine("withheld", "! 0 PROPOSALS", bodies)
-    gate, highest = dspark.info.confidence, max(known)
+    gate, highest = arm.info.confidence, max(known)
     text += f", highest {fraction(highest, 2)}"
     text += f" < {fraction(gate, 2)}" if gate is not None else ""
     hint = f"{key['confidence_down']} lowers the gate"
     return VerdictLine("withheld", "! 0 PROPOSALS", (f"{text}   {hint}", text))
 
 
-def _diverged(record: RunRecord, dspark: ArmRecord) -> VerdictLine:
-    event = dspark.diverged
+def _diverged(record: RunRecord, arm: ArmRecord) -> VerdictLine:
+    event = arm.diverged
     assert event is not None
     left, right = record.label(event.left), record.label(event.right)
     if event.logic_error:
-        return _logic_error(record, dspark, right)
+        return _logic_error(record, arm, right)
     gap = logits(event.margin_logits)
     in_ulps = f" = {ulps(event.margin_ulps)} ulp {event.ulp_type}" if event.margin_logits else ""
     margin = f"{event.verdict} {gap}{in_ulps}"
-    cause, short_cause = _cause(dspark)
+    cause, short_cause = _cause(arm)
+    both = "  ".join(map(" ".join, zip(record.names, (left, right), strict=True)))
     bodies = [
-        f"plain {left}  DSpark {right}  {margin}  {cause}",
-        f"plain {left}  DSpark {right}  {margin}  {short_cause}",
+        f"{both}  {margin}  {cause}",
+        f"{both}  {margin}  {short_cause}",
         f"{left} / {right}  {margin} {short_cause}",
         f"{left} / {right}  {margin}",
         f"{left} / {right}",
@@ -237,8 +253,8 @@ def _diverged(record: RunRecord, dspark: ArmRecord) -> VerdictLine:
     return VerdictLine("differ", f"≠ DIVERGED at {event.index}", tuple(bodies))
 
 
-def _cause(dspark: ArmRecord) -> tuple[str, str]:
-    event = dspark.diverged
+def _cause(arm: ArmRecord) -> tuple[str, str]:
+    event = arm.diverged
     assert event is not None
     if event.cause is None:
         return "", ""
@@ -247,15 +263,15 @@ def _cause(dspark: ArmRecord) -> tuple[str, str]:
     drift = event.first_drift
     where = f": L{drift.layer} {drift.tensor} from #{drift.position}" if drift else ""
     policy = ""
-    if dspark.mixed and drift:
-        policy = f" under {policy_at(dspark, dspark.cycle_at(drift.position))}"
+    if arm.mixed and drift:
+        policy = f" under {policy_at(arm, arm.cycle_at(drift.position))}"
     return f"cause state{where}{policy}", f"state #{drift.position}" if drift else "state"
 
 
-def _logic_error(record: RunRecord, dspark: ArmRecord, committed: str) -> VerdictLine:
-    event = dspark.diverged
+def _logic_error(record: RunRecord, arm: ArmRecord, committed: str) -> VerdictLine:
+    event = arm.diverged
     assert event is not None
-    row = dspark.top[event.index] if event.index < len(dspark.top) else ()
+    row = arm.top[event.index] if event.index < len(arm.top) else ()
     what = f"{committed} was committed, but its row's argmax is "
     if row and row[0][0] != event.right:
         own = dict(row).get(event.right)

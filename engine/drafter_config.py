@@ -318,9 +318,11 @@ def _drafted(pair: _Pair, config: DrafterConfig) -> int | None:
     if info.type != "I64":
         pair.misfit(f"the type of {what}", info.type, "I64")
     markov = config.tensor_name(f"mtp.{config.stages - 1}.markov_head.markov_w2.weight")
-    for name in (OWN_HEAD, markov):
-        rows = file.tensors[name].elements // file.tensors[name].shape[-1]
-        if info.shape != (rows,):
+    for name, width in ((OWN_HEAD, pair.target.dim), (markov, config.markov_rank)):
+        found = file.tensors[name]
+        rows = found.elements // width
+        # A tensor of another width has no such rows: it is refused by its own shape.
+        if found.shape[-1] == width and info.shape != (rows,):
             shape = list(info.shape)
             pair.misfit(f"the shape of {what}", shape, f"[{rows}] for the rows of {name!r}")
     ids = file.integers(DRAFTED)

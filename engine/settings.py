@@ -297,6 +297,10 @@ def parse_arm(text: str, base: Knobs) -> Knobs:
     return knobs
 
 
+OF_ARMS = ("commit", "confidence", "draft_max")
+"""Settings that every DSpark arm has for itself; those of a run name the first one's."""
+
+
 def as_text(settings: Settings, files: EngineFiles, **more: object) -> tuple[tuple[str, str], ...]:
     """(name, value) pairs of an event: every setting but the arms, which `ArmInfo` describes.
 

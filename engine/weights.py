@@ -116,6 +116,7 @@ class Tensors:
         self._rename = rename
         self._progress = progress
         self._done = 0
+        self._unforeseen = 0
 
     def _read(self, name: str) -> str:
         """The name in the file, after counting it."""
@@ -130,8 +131,9 @@ class Tensors:
         info, raw = self._file.tensors[name], self._file.raw(name)
         if info.type == "F16":
             return raw.view("<f2").reshape(info.shape)
-        if info.type == "MXFP4" and (codes := _codes(raw, info.shape)) is not None:
-            return codes
+        if info.type == "MXFP4":
+            codes = _codes(raw, info.shape)
+            return self._widened(name) if codes is None else codes
         if info.type != "Q8_0":
             return self._file.dequantise(name).reshape(info.shape)
         blocks = raw.reshape(*raw.shape[:-1], -1, _Q8_BYTES)
@@ -143,8 +145,19 @@ class Tensors:
         """Matrices, or stacks of them, of one type: float32 where theirs differ."""
         found = [self.matrix(name) for name in names]
         if len({_parts(matrix)[0].dtype for matrix in found}) > 1:
-            return [self._file.dequantise(self._rename(name)) for name in names]
+            return [self._widened(self._rename(name)) for name in names]
         return found
+
+    def _widened(self, name: str) -> np.ndarray:
+        """A matrix as float32 where its type foretold less.
+
+        Raises:
+            Ds4Error: when that no longer fits in memory.
+        """
+        info = self._file.tensors[name]
+        self._unforeseen += 4 * info.elements
+        require_memory(_needed_bytes(self._file) + self._unforeseen, self._file.name)
+        return self._file.dequantise(name).reshape(info.shape)
 
     def packed(self, name: str, groups: int = 0) -> Any:
         """A packed matrix, or `groups` matrices of consecutive rows."""
@@ -338,14 +351,14 @@ def _tensors(
 def _needed_bytes(file: GGUFFile) -> int:
     """Memory of the packed weights, from above: a type that is not kept takes 4 bytes.
 
-    MXFP4 whose scales float16 cannot hold is not foreseen.
+    That MXFP4 becomes float32, where float16 cannot hold a scale, only reading every block would
+    tell, and hardly a file has such blocks: `Tensors` looks at the memory again when it meets one.
     """
     kept = {"Q8_0": 1.1, "F16": 1.1, "MXFP4": 1.1 if keeps_codes() else 2.2, "I64": 1}
     total = 0
     for info in file.tensors.values():
-        elements = int(np.prod(info.shape, dtype=np.int64))
         keeps = info.type in kept and not any(name in info.name for name in _LOOKED_UP)
-        total += int(info.nbytes * kept[info.type]) if keeps else 4 * elements
+        total += int(info.nbytes * kept[info.type]) if keeps else 4 * info.elements
     return total
 
 

@@ -202,12 +202,11 @@ def _notes(record: RunRecord, arm: ArmRecord, cycle: CycleFinished, width: int) 
     bonus = int(cycle.bonus >= 0)
     counts = f"drafted {drafted} · proposed {proposed} · accepted {accepted} · bonus {bonus}"
     shares = f"accepted/proposed {accepted}/{proposed}   of drafted {accepted}/{drafted}"
+    rows = [*wrapped(words, width, ""), *wrapped(f"{counts}   {shares}", width, "dim")]
+    if not cycle.drafts and not cycle.confidences:
+        return rows  # no block was made
     block = f"block input  {record.text(cycle.anchor)} + {started.block_of(arm.info) - 1} x noise"
     noise = started.noise_of(arm.info)
     first, last = context_of(cycle, started.window_of(arm.info))
     where = f"drafter context: positions {first}..{last}"
-    return [
-        *wrapped(words, width, ""),
-        *wrapped(f"{counts}   {shares}", width, "dim"),
-        *wrapped(f"{block} (id {noise})   {where}", width, "dim"),
-    ]
+    return [*rows, *wrapped(f"{block} (id {noise})   {where}", width, "dim")]

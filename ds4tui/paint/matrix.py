@@ -8,6 +8,7 @@ from ds4tui.marks import Marks
 from ds4tui.matrix_names import column_of, row_of, short_row
 from ds4tui.matrix_view import Cell, MatrixView, PromptRow
 from ds4tui.paint.numbers import fraction, logits, mean, rate
+from ds4tui.paint.panes import wrapped
 from ds4tui.paint.window import around
 from ds4tui.report import Document
 from ds4tui.spans import Row, crop, fit
@@ -280,11 +281,11 @@ def category_rows(
             row.append((f"{rate(figures['tokens_per_s']):>6}  ", ""))
             row.append((figures["ids_sha256"][:8], "dim"))
         lines.append(row)
-    rows: list[Row] = [[(head, "dim")], *around(lines, 0, height - 2, marks)]
-    note = (
-        f" of {short_row_of(cell)}, runs of this set only; the cursor in the other table chooses it"
-    )
-    rows.append([(note, "dim")])
+    of = f"of {short_row_of(cell)}, runs of this set only"
+    notes = wrapped(f"{of}; the cursor in the other table chooses it", width - 1, "dim")
+    notes = notes[: max(1, height - 1 - len(lines))]
+    rows: list[Row] = [[(head, "dim")], *around(lines, 0, height - 1 - len(notes), marks)]
+    rows += [[(" ", ""), *note] for note in notes]
     return [crop(row, width, marks.ellipsis) for row in rows]
 
 

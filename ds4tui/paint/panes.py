@@ -115,7 +115,7 @@ def _speedup(record: RunRecord, arm: ArmRecord, marks: Marks) -> tuple[str, ...]
     if not plain.tokens_per_s or not arm.tokens_per_s:
         return ("",)
     ratio = f"{arm.tokens_per_s / plain.tokens_per_s:.2f}x"
-    if arm.diverged is not None:
+    if record.is_other_work:
         return (f"{ratio} different work",)
     found = record.speedup
     if found is None:

@@ -291,8 +291,8 @@ def _wide_cells(table: SweepTable, row: SweepRow, chosen: float | None) -> Row:
     idle = f"{row.no_draft:.0%}" if row.no_draft is not None else "-"
     cycle = f"{row.cycle_ms:.2f}" if row.cycle_ms is not None else "-"
     is_plain = row.name in (PLAIN, STRICT)
-    drafts = "-" if is_plain else mean(row.drafts_per_cycle) if row.cycles else "-"
-    accepted = "-" if is_plain or not row.cycles else fraction(row.accept_rate)
+    drafts = "-" if is_plain else mean(row.drafts_per_cycle) if row.counts.cycles else "-"
+    accepted = "-" if is_plain or not row.counts.cycles else fraction(row.counts.accept_rate)
     depth = mean(row.depth) if row.depth is not None else "-"
     ids, role = _ids(table, row, short=False)
     numbers = (
@@ -312,7 +312,7 @@ def _narrow_cells(
 ) -> Row:
     accepted = ""
     if width >= TINY:
-        accepted = f"{fraction(row.accept_rate) if row.proposed else '-':>8}"
+        accepted = f"{fraction(row.counts.accept_rate) if row.counts.proposed else '-':>8}"
     depth = mean(row.depth) if row.depth is not None else "-"
     ids, role = _ids(table, row, short=True)
     numbers = (

@@ -37,15 +37,15 @@ class AlongRun(Boxed):
 
     @property
     def arm(self) -> ArmRecord | None:
-        """The DSpark arm shown."""
-        return self.record.dspark if self.record is not None else None
+        """The arm shown beside plain."""
+        return self.record.beside if self.record is not None else None
 
     def why_nothing(self) -> str:
         """What the screen says when there is no cycle to show; "" when there is."""
         record, keys = self.record, self.ds4.keys_by_id()
         if self.arm is not None and self.arm.cycles:
             return ""
-        if record is not None and record.started is not None and record.dspark is None:
+        if record is not None and record.started is not None and record.beside is None:
             return plain_only(record)
         if self.arm is not None and self.arm.info.kind != "dspark":
             return f"{name_of(self.arm)} drafts nothing, so it has no cycles."
@@ -59,7 +59,8 @@ class AlongRun(Boxed):
         """Keys of the screen; without a cycle those that lead to one."""
         if self.arm is not None and self.arm.cycles:
             return super().footer_ids()
-        return ["run", "prompt", PROMPTS, "numerics", "policy", "pause", "escape", "help"]
+        keys = ("prompt", PROMPTS, "numerics", "policy", "pause", "escape", "help")
+        return ["run", "other_arm", *keys]
 
     def on_screen_resume(self) -> None:
         """Another screen may have moved the run's cursor."""

@@ -18,6 +18,7 @@ from ds4tui.run_record import RunRecord
 from ds4tui.screens.along_run import AlongRun
 from ds4tui.screens.boxed import Boxes
 from ds4tui.spans import Row
+from ds4tui.visible import drawable_line
 from ds4tui.widgets.box import Box
 
 
@@ -32,10 +33,10 @@ class DriftScreen(AlongRun):
         "drift_down drift_up",
         "drift",
         "divergence",
+        "other_arm",
         "drift_group",
         "drift_cycle",
         "maximise",
-        "other_arm",
         "copy",
         "help",
     )
@@ -98,6 +99,9 @@ class DriftScreen(AlongRun):
             )
         if record is not None and record.settings.get("digest_every") == "0":
             return "No comparison: the states of this run are not compared (--digests 0)."
+        if self.arm is not None and self.arm.info.role == "control":
+            name = drawable_line(self.arm.info.name)
+            return f"No comparison: {name} is a control, whose ids alone are compared."
         if self.arm is not None and self.arm.cycles:
             return "No comparison yet: no boundary at which both arms stood."
         return self.why_nothing()

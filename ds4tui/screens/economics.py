@@ -23,6 +23,7 @@ from ds4tui.run_state import RunState
 from ds4tui.screens.boxed import Boxed, Boxes
 from ds4tui.spans import Row
 from ds4tui.status import PROMPTS
+from ds4tui.visible import drawable_line
 from ds4tui.widgets.box import Box
 from engine.paths import Numerics, Policy
 
@@ -100,7 +101,7 @@ class EconomicsScreen(Boxed):
     def _sources(self) -> tuple[object, ...]:
         """What the figures depend on; other figures come only when it has changed."""
         controller, record = self.controller, self.controller.record
-        arm = record.dspark if record is not None else None
+        arm = record.beside if record is not None else None
         newest = controller.newest
         return (
             record,
@@ -187,8 +188,13 @@ class EconomicsScreen(Boxed):
         if isinstance(record, PairRecord):
             names = " and ".join(record.names)
             return [f"{names} are of two runs: {keys['screen_7']} opens one, for its economics"]
-        if record is not None and record.started is not None and record.dspark is None:
-            return ["nothing was drafted in this run: it has no DSpark arm"]
+        if record is not None and record.started is not None:
+            arm = record.beside
+            if arm is None:
+                return ["nothing was drafted in this run: it has no DSpark arm"]
+            if not arm.info.is_compared:
+                other = f"{keys['screen_1']} {keys['other_arm']} shows another arm"
+                return [f"no economics of {drawable_line(arm.info.name)}", other]
         if controller.is_busy:
             return ["no cycle yet"]
         return [
@@ -267,7 +273,7 @@ class EconomicsScreen(Boxed):
         position = DEFAULT_POSITION
         if record is not None and record.started is not None and record.plain is not None:
             request = replace(request, numerics=cast(Numerics, record.plain.info.numerics))
-            info = record.dspark.info if record.dspark is not None else None
+            info = record.beside.info if record.beside is not None else None
             if info is not None and info.commit is not None:
                 request = replace(request, commit=cast(Policy, info.commit))
             files = controller.ready.files if controller.ready is not None else ()

@@ -13,7 +13,8 @@ from ds4tui.screens.rows_panel import RowsPanel
 from ds4tui.spans import Row
 from ds4tui.visible import drawable_line
 from ds4tui.widgets.rows_view import RowsView
-from engine.events import RunStarted
+from engine.events import ArmInfo, RunStarted
+from engine.settings import OF_ARMS
 
 LOOKS_HZ = 4
 
@@ -51,11 +52,20 @@ class ModelPanel(RowsPanel):
         rows = file_rows(files, width)
         if started is None:
             return [*rows, [("settings and machine are known once a run has started", "dim")]]
-        rows += pair_rows("settings of the run shown", started.settings, width)
+        own = [pair for pair in started.settings if pair[0] not in OF_ARMS]
+        rows += pair_rows("settings of the run shown", own, width)
+        rows += [row for arm in started.arms if arm.is_compared for row in _arm_rows(arm, width)]
         rows += _model_rows(started, width)
         ids = " ".join(map(str, started.prompt_ids))
         rows += pair_rows("prompt", ((f"{len(started.prompt_ids)} ids", ids),), width)
         return rows + pair_rows("machine", started.environment, width)
+
+
+def _arm_rows(arm: ArmInfo, width: int) -> list[Row]:
+    """What a DSpark arm has for itself."""
+    found = [(name, getattr(arm, name)) for name in OF_ARMS]
+    pairs = [(name, "none" if value is None else str(value)) for name, value in found]
+    return pair_rows(f"arm {drawable_line(arm.name)}", pairs, width)
 
 
 def _model_rows(started: RunStarted, width: int) -> list[Row]:

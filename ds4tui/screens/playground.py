@@ -159,6 +159,8 @@ class Playground(Instrument):
     def draw_body(self) -> None:
         """The charts."""
         record, arm = self.controller.record, self.panes.compared
+        if arm is not None and arm.info.kind != "dspark" and not self._compares_two:
+            arm = None  # the charts are of drafting
         over = self.controller.over_prompts.counts(record, arm) if record and arm else None
         for name, sides in (
             ("depth", depth_sides(record, arm, over)),

@@ -31,6 +31,7 @@ OTHER_AXIS = {"confidence": "Thresholds", "block": "Lengths"}
 """In the footer, by what would be swept."""
 ENDED = (RunState.IDLE, RunState.DONE, RunState.CANCELLED)
 """States in which row 1 tells of the sweep that has ended."""
+NO_SWEEP = "This trace holds no sweep."
 
 
 class SweepScreen(ChoosesSet):
@@ -117,6 +118,9 @@ class SweepScreen(ChoosesSet):
     def _hints(self) -> Iterable[str]:
         keys = self.ds4.keys_by_id()
         controller, wanted = self.controller, self.controller.wanted
+        if not controller.choices.policies:
+            yield NO_SWEEP
+            return
         if wanted is None:
             yield "nothing is drafted: a sweep needs a drafter (--mtp)"
             return
@@ -166,6 +170,7 @@ class SweepScreen(ChoosesSet):
         if self.failure is not None or controller.state is RunState.LOADING:
             return super().verdict()
         hint = f"{keys['run']} sweeps the {painted.SWEPT[self.sheet.axis]} over this prompt"
+        hint = hint if controller.choices.policies else NO_SWEEP
         exact = self.sheet.exact
         cure = f"{keys['run']} sweeps again: all rows alike" if exact else self._cure()
         return painted.verdict(self.sheet.table, cure=cure, hint=hint)

@@ -46,6 +46,13 @@ def numbered(events: Sequence[Event], run_id: str, suite_id: str = "") -> list[E
     ]
 
 
+def of_suite(kind: SuiteKind, name: str, *runs: Sequence[Event]) -> list[Event]:
+    """A suite of some runs from its start to its end."""
+    head = ("", -1, 0, name, kind, ("a", "b"))
+    each = [event for n, run in enumerate(runs) for event in numbered(run, f"{name}{n}", name)]
+    return [SuiteStarted(*head), *each, SuiteFinished(*head)]
+
+
 def test_the_next_run_shows_the_arm_that_was_shown() -> None:
     events = two_arms()
     runs = [numbered(events, str(n)) for n in range(3)]
@@ -79,12 +86,12 @@ def test_a_set_shows_the_same_arm_and_a_matrix_its_own(kind: SuiteKind, arm: int
     controller.drain()
     assert controller.record is not None
     controller.record.choose(2)
-    link.waiting += [SuiteStarted("", -1, 0, "s", kind, ("a", "b"))]
-    link.waiting += numbered(events, "1", "s")
+    suite = of_suite(kind, "s", events, events)
+    link.waiting += suite[: 1 + len(events)]
     controller.drain()
     assert controller.record.shown_arm == arm
     controller.record.choose(3 - arm)
-    link.waiting += [*numbered(events, "2", "s"), SuiteFinished("", -1, 0, "s", kind, ("a", "b"))]
+    link.waiting += suite[1 + len(events) :]
     controller.drain()
     assert controller.record.shown_arm == 3 - arm
     controller.run()
@@ -110,10 +117,8 @@ def test_plain_runs_follow_each_other_and_keep_what_was_shown_before() -> None:
 
 def test_a_look_at_a_matrix_s_run_changes_nothing_of_the_next_run() -> None:
     events = two_arms()
-    suite = SuiteStarted("", -1, 0, "s", "matrix", ("a", "b"))
-    ended = SuiteFinished("", -1, 0, "s", "matrix", ("a", "b"))
-    of_matrix = [suite, *numbered(events, "m", "s"), ended]
-    controller, _ = started(of_matrix, numbered(events, "1"), numbered(events, "2"), settings=ARMS)
+    runs = numbered(events, "1"), numbered(events, "2")
+    controller, _ = started(of_suite("matrix", "s", events), *runs, settings=ARMS)
     controller.drain()
     cell = controller.record
     controller.run()
@@ -134,9 +139,7 @@ def test_every_set_has_the_arms_of_the_settings() -> None:
     controller, link = started(settings=ARMS)
     shown = []
     for name in ("s", "t", "u"):
-        link.waiting += [SuiteStarted("", -1, 0, name, "set", ("a", "b"))]
-        link.waiting += numbered(events, name, name)
-        link.waiting += [SuiteFinished("", -1, 0, name, "set", ("a", "b"))]
+        link.waiting += of_suite("set", name, events)
         controller.drain()
         assert controller.record is not None
         shown.append(controller.record.shown_arm)
@@ -154,8 +157,7 @@ def test_every_set_has_the_arms_of_the_settings() -> None:
 
 def test_a_jump_back_in_a_trace_of_a_set_shows_the_same_arm() -> None:
     events = two_arms()
-    trace: list[Event] = [SuiteStarted("", -1, 0, "s", "set", ("a", "b"))]
-    trace += [*numbered(events, "1", "s"), *numbered(events, "2", "s")]
+    trace = of_suite("set", "s", events, events)[:-1]
     playback = Playback([(0, event) for event in trace], Clock(), float("inf"))
     intake = Intake()
     for _ in range(2):
@@ -224,25 +226,25 @@ async def test_another_arm_is_shown_at_the_place_that_was_looked_at(size: Size) 
         assert panes.cursor == panes.left.cursor == panes.right.cursor == 2
 
 
-async def test_the_charts_are_of_the_arm_that_is_shown() -> None:
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_every_screen_along_the_run_offers_the_other_arm(size: Size) -> None:
+    session = Session(twice(streams.diverged_run()))
+    async with session.app.run_test(size=size) as pilot:
+        await finished(pilot, session)
+        for screen in ("1", "2", "3"):
+            await pilot.press(screen)
+            await settle(pilot)
+            assert "w Other arm" in session.screen[-1]
+
+
+@pytest.mark.parametrize("keys", [["w"], ["2", "w", "1"]], ids=["here", "on another screen"])
+async def test_the_chosen_arm_is_drawn_everywhere(keys: list[str]) -> None:
     session = Session(twice(streams.diverged_run()))
     async with session.app.run_test(size=LARGE) as pilot:
         await finished(pilot, session)
         rates = session.app.playground.query_one("#rates", SidedBox)
         first = rates.text()
-        await pilot.press("w")
+        await pilot.press(*keys)
         await settle(pilot)
-        assert rates.text() != first, "as many tokens, and other times"
-
-
-async def test_an_arm_chosen_on_another_screen_is_drawn_everywhere() -> None:
-    session = Session(twice(streams.diverged_run()))
-    async with session.app.run_test(size=LARGE) as pilot:
-        await finished(pilot, session)
-        rates = session.app.playground.query_one("#rates", SidedBox)
-        first = rates.text()
-        await pilot.press("2", "w", "1")
-        await pilot.pause()
         assert "DSpark 2/2 · direct" in session.screen[3]
-        assert rates.text() != first
-        assert "w Other arm" in session.screen[-1]
+        assert rates.text() != first, "as many tokens, and other times"

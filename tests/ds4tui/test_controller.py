@@ -360,7 +360,7 @@ def test_slow_motion_shows_the_arm_that_was_shown() -> None:
     played = controller.record
     assert played is not None
     assert played is not record
-    assert played.dspark is played.arms[2]
+    assert played.beside is played.arms[2]
 
 
 def test_beside_two_compared_arms_the_knobs_stay_those_of_the_newest_run() -> None:

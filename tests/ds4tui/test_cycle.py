@@ -70,6 +70,7 @@ def test_a_decode_a_dropped_draft_and_an_end_have_words(record: RunRecord) -> No
         ("prefix", {"replay_ids": ()}, "prefix slot 4 installed, nothing re-decoded"),
         ("reproject", {"replay_ids": ()}, "compressors of 4 rows run again"),
         ("direct", {"proposed": 0, "replay_ids": ()}, "nothing was proposed"),
+        ("prefix", {"proposed": 0, "clip": "pause"}, "drafting pauses after cycles that lost"),
         ("strict", {"proposed": 0}, "strict: the drafter's state is carried"),
     ],
 )
@@ -90,6 +91,19 @@ def test_a_re_decode_that_disagrees_is_told(record: RunRecord) -> None:
     dropped = replace(said, accepted=2, recheck_cut=1, replay_ids=said.replay_ids[:3], bonus=plain)
     arm.info = replace(arm.info, commit="replay")
     assert "1 accepted draft dropped" in data.committed_words(record, arm, dropped)
+
+
+def test_the_block_is_told_of_cycles_that_made_one(record: RunRecord) -> None:
+    arm, cycle = parting_cycle(record)
+
+    def tells_of_a_block(**change: object) -> bool:
+        shown = replace(cycle, proposed=0, accepted=0, **change)  # type: ignore[arg-type]
+        rows = paint.cycle_rows(record, arm, shown, 163, 120, 30, UNICODE)
+        return "block input" in "\n".join(map(text_of, rows))
+
+    assert tells_of_a_block()
+    assert tells_of_a_block(drafts=(), clip="confidence")
+    assert not tells_of_a_block(drafts=(), confidences=(), clip="pause")
 
 
 def test_policy_and_gate_are_those_of_the_cycle(record: RunRecord) -> None:

@@ -187,9 +187,9 @@ async def test_enter_opens_the_cells_run_and_arm_and_brackets_the_next_prompts()
         assert record is not None
         assert record.started is not None
         assert (record.started.cell, record.started.prompt_index) == ("split", 0)
-        assert record.dspark is not None
-        assert record.dspark.info.name == "prefix"
-        assert app.playground.panes.compared is record.dspark
+        assert record.beside is not None
+        assert record.beside.info.name == "prefix"
+        assert app.playground.panes.compared is record.beside
         assert "≠ DIVERGED at 163" in text_of(app.instrument.query_one(VerdictBar).rows()[0])
         await pilot.press("right_square_bracket")
         await settle(pilot)
@@ -197,8 +197,8 @@ async def test_enter_opens_the_cells_run_and_arm_and_brackets_the_next_prompts()
         assert record is not None
         assert record.started is not None
         assert (record.started.cell, record.started.prompt_index) == ("split", 1)
-        assert record.dspark is not None
-        assert record.dspark.info.name == "prefix"
+        assert record.beside is not None
+        assert record.beside.info.name == "prefix"
         assert not any(isinstance(command, Run) for command in link.commands)
 
 

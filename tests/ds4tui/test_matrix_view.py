@@ -233,6 +233,10 @@ def test_figures_by_category() -> None:
     assert rows[1].split()[:3] == ["facts", "0/2", "#163"]
     assert "diff. work" in rows[1]
     assert facts["ids_sha256"][:8] in rows[1]
+    for width in (40, 78):
+        rows = texts(category_rows([facts, code], "split direct", width, 10, UNICODE))
+        note = " ".join(" ".join(rows[3:]).split())
+        assert note.endswith("of this set only; the cursor in the other table chooses it")
 
 
 def test_one_cell_run_again_replaces_only_that_cell() -> None:

@@ -42,14 +42,17 @@ async def test_it_follows_what_is_loaded_and_run() -> None:
 
 
 @pytest.mark.parametrize("drafters", [2, 1])
-async def test_every_drafter_has_its_own_facts(drafters: int) -> None:
+async def test_every_arm_and_its_drafter_have_their_own_facts(drafters: int) -> None:
     """A single one too: it need not be the default drafter, whose facts the run's start tells."""
     session = Session()
     events = streams.until(streams.diverged_run(), 5)
     started = next(event for event in events if isinstance(event, RunStarted))
     plain, arm = started.arms
     one = replace(arm, drafter="a.gguf", block_size=5, noise_id=8, window=128)
-    other = replace(arm, drafter="some/b.gguf", block_size=7, noise_id=3, window=64)
+    other = replace(
+        arm, name="other", commit="prefix", confidence=0.25, draft_max=None, drafter="some/b.gguf",
+        block_size=7, noise_id=3, window=64,
+    )  # fmt: skip
     own = replace(started, arms=(plain, one, other)[:: 3 - drafters])
     session.link.greeting = [READY, *(own if event is started else event for event in events)]
     async with session.app.run_test(size=SMALL) as pilot:
@@ -62,6 +65,8 @@ async def test_every_drafter_has_its_own_facts(drafters: int) -> None:
         assert (first in words) == (drafters == 2)
         assert "drafter b.gguf block size 7 noise id 3 window 64" in words
         assert words.count("block size") == drafters
+        assert "arm other commit prefix confidence 0.25 draft_max none" in words
+        assert words.count("draft_max") == drafters
 
 
 def test_a_draft_vocabulary_is_a_drafter_s_fact() -> None:

@@ -184,6 +184,23 @@ def test_a_shared_prefix_that_is_cut_says_so() -> None:
         assert ab_text.divergence(arm)[-1] == f'  shared prefix: "{shown_prefix}"'
 
 
+def test_controls_are_in_the_table_of_identity_alone() -> None:
+    def said(tokens: tuple[int, ...]) -> list[float]:
+        return [1.0] * (1 + len(tokens) % 3) + [0.1] * 5
+
+    drafter = ScriptedDrafter(continuation(SCRIPT), said)
+    made = engine(ScriptedModel(SCRIPT), drafter)
+    found = run(made, Knobs("direct", confidence=0.5), controls=True)
+    document = report.ab_document([report.RunEvents.of(found.events)])
+    (arm,) = (arm for arm in document["arms"] if arm["name"] == "direct again")
+    assert arm["lengths_vary"], "there would be something to say of it"
+    arm["ids_sha256"] = "c0" * 32
+    assert sum("direct again" in line for line in shown(found).splitlines()) == 1
+    written = report_markdown.markdown([document])
+    (line,) = (line for line in written.splitlines() if "direct again" in line)
+    assert "c0c0c0" in line
+
+
 def test_markdown_holds_the_table_and_the_verdict() -> None:
     document = report.ab_document([report.RunEvents.of(scripted("direct").events)])
     written = report_markdown.markdown([document, document])

@@ -112,6 +112,21 @@ def test_several_arms_come_as_arm_options() -> None:
     assert "--arm commit=prefix,confidence=0.3" in text
 
 
+def test_the_settings_table_has_those_of_every_arm() -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    strict = {"name": "strict", "commit": "strict", "confidence": None, "draft_max": None}
+    document["arms"].append(document["arms"][1] | strict)
+    document["arms"].append(document["arms"][1] | {"name": "direct again", "role": "control"})
+    table = markdown([document]).partition("## Settings")[2].splitlines()
+    name = document["arms"][1]["name"]
+    assert [line for line in table if line.startswith("| arm ")] == [
+        f"| arm {name} | commit direct, confidence 0.9, draft_max 5 |",
+        "| arm strict | commit strict, confidence none, draft_max none |",
+    ]
+    assert not any(line.startswith(("| commit", "| confidence", "| draft")) for line in table)
+
+
 def test_the_command_has_the_arms_own_drafter_and_every_limit() -> None:
     document = document_of(record_of(complete(streams.diverged_run())))
     assert document is not None
@@ -162,7 +177,7 @@ def test_what_the_command_leaves_out_is_said() -> None:
     run.changes = [{"arm": 1, "cycle": 9, "settings": {"commit": "prefix"}}]
     text = markdown([report.ab_document([run])])
     assert "A follow-up turn" in text
-    assert "commit prefix at cycle 9" in text
+    assert "commit prefix at cycle 9 of direct." in text
 
 
 async def test_the_report_on_a_run_of_a_set_has_the_sets_figures_by_category() -> None:

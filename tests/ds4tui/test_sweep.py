@@ -64,9 +64,9 @@ def test_every_row_by_hand() -> None:
     assert plain.tokens_per_s == pytest.approx(500)
     assert (plain.cycle_ms, plain.speedup) == (pytest.approx(2.0), None)
     # Twenty cycles of three tokens in 4 ms each; three drafts proposed and two accepted.
-    assert (half.cycles, half.proposed, half.accepted) == (20, 60, 40)
+    assert (half.counts.cycles, half.counts.proposed, half.counts.accepted) == (20, 60, 40)
     assert (half.depth, half.drafts_per_cycle) == (3.0, 3.0)
-    assert half.accept_rate == pytest.approx(2 / 3)
+    assert half.counts.accept_rate == pytest.approx(2 / 3)
     assert half.tokens_per_s == pytest.approx(750)
     assert half.speedup is not None
     assert half.speedup.value == pytest.approx(1.5)
@@ -102,7 +102,7 @@ def test_rows_of_different_runs_are_compared_at_one_pace() -> None:
 def test_ranked_by_rate_never_by_acceptance() -> None:
     table = table_of(sweep())
     assert table.best is not None
-    rates = {row.name: row.accept_rate or 0 for row in table.values}
+    rates = {row.name: row.counts.accept_rate or 0 for row in table.values}
     assert table.best.fastest.name != max(rates, key=lambda name: rates[name])
     assert table.best.fastest.tokens_per_s == max(row.tokens_per_s or 0 for row in table.values)
 

@@ -23,7 +23,8 @@ from engine.process import RunSuite, Stop
 from engine.settings import Knobs, Settings
 from engine.sweep import SweepRequest
 from tests.ds4tui import streams
-from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, settle
+from tests.ds4tui.harness import READY, FakeLink, make_app, make_controller, replayed, settle
+from tests.ds4tui.session import screen_of
 from tests.ds4tui.sweeps import BLOCKS, CYCLES, SweepScript, stopped, sweep
 
 CURED = Settings(numerics="invariant", dspark=(Knobs("prefix"),))
@@ -284,6 +285,21 @@ async def test_without_a_drafter_nothing_can_be_swept() -> None:
         assert "a sweep needs a drafter" in shown(screen, "#sweep-chart")
         await pilot.press("r", "R", "enter")
         assert link.commands == []
+
+
+async def test_a_trace_without_a_sweep_offers_none() -> None:
+    controller, clock = replayed(streams.diverged_run())
+    app = make_app(controller)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot, lambda: controller.state is RunState.PREFILL)
+        clock.now += 1000
+        await settle(pilot, lambda: controller.state is RunState.DONE)
+        await pilot.press("6")
+        await settle(pilot)
+        screen = screen_of(app)
+        assert screen[2].startswith("· no sweep yet      This trace holds no sweep.")
+        assert "This trace holds no sweep." in screen[4]
+        assert not any("sweeps" in row or "strict" in row for row in screen)
 
 
 async def test_the_screen_is_drawn_by_events_alone() -> None:

@@ -80,6 +80,16 @@ def test_identical_but_the_state_differs() -> None:
     assert "but the state differs from #3 on: another prompt may part" in at(line, 120)
 
 
+def test_identical_with_a_state_that_nobody_compared() -> None:
+    events = [
+        replace(event, state_equal=None) if isinstance(event, ArmFinished) else event
+        for event in streams.run(Script(diverges=False, drifts=False))
+    ]
+    line = line_of(events)
+    assert at(line, 80) == "= IDENTICAL  400 ids, state not compared to the end"
+    assert "to the end   smallest gap 0.012 = 1.5 ulp F16 at 163" in at(line, 120)
+
+
 def test_identical_where_nothing_could_part() -> None:
     line = line_of(streams.run(Script(diverges=False, large_gaps=True)))
     assert "this prompt cannot show a divergence" in at(line, 120)

@@ -323,6 +323,22 @@ def test_a_head_with_more_or_fewer_axes_of_one(
 
 
 @pytest.mark.parametrize("dialect", ["dspark", "dflash"])
+@pytest.mark.parametrize("canonical", ["output.weight", "mtp.1.markov_head.markov_w2.weight"])
+def test_a_head_stored_transposed_is_what_is_named(
+    tmp_path: Path, target: ModelConfig, dialect: str, canonical: str
+) -> None:
+    tensors = drafter_tensors(SMALL, DRAFTS_SOME, dialect)
+    name = drafter_name(canonical, dialect)
+    (right,) = (tensor for tensor in tensors if tensor.name == name)
+    rows, width = right.shape
+    wrong = TensorData.encode(name, np.ones((width, rows)), "F16")
+    kept = [tensor for tensor in tensors if tensor is not right]
+    metadata = drafter_metadata(SMALL, DRAFTS_SOME, dialect)
+    message = drafter_refusal(write_gguf(tmp_path / "d.gguf", metadata, [*kept, wrong]), target)
+    assert f"{name!r} has shape [{width}, {rows}], expected [{rows}, {width}]" in message
+
+
+@pytest.mark.parametrize("dialect", ["dspark", "dflash"])
 def test_a_head_of_its_own_for_all_tokens(
     tmp_path: Path, target: ModelConfig, dialect: str
 ) -> None:

@@ -9,14 +9,16 @@ import pytest
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from engine import weights
+from engine import memory, weights
 from engine.config import ModelConfig
 from engine.drafter import Drafter
+from engine.errors import Ds4Error
 from engine.gguf import GGUFFile, open_gguf
 from engine.gguf_write import TensorData, Typed, write_gguf
 from engine.model import Model
 from engine.paths import DECODE, Plan
 from engine.weights import Tensors, load_drafter, load_target
+from kernels.cpu import machine, matrix
 from kernels.cpu.panels import FP4_VALUES
 from tests.engine.loaded import assert_same_state, random_ids
 from tests.engine.random_pair import SMALL, DrafterShape, write_drafter, write_target
@@ -92,10 +94,33 @@ def test_gate_and_up_of_different_types_become_float32(tmp_path: Path) -> None:
     assert isinstance(down, tuple)
 
 
-def test_needed_memory_counts_four_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_tables", [True, False])
+def test_needed_memory_counts_the_bits_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_tables: bool
+) -> None:
+    monkeypatch.setattr(machine, "HAS_TABLES", has_tables)
+    monkeypatch.setattr(matrix, "HAS_TABLES", has_tables)
     file = opened(tmp_path, t=("MXFP4", (128, 256), blocks(128 * 8, LOWEST, HIGHEST)))
-    packed = sum(part.nbytes for part in reader(file).packed("t").memory)
-    assert packed <= weights._needed_bytes(file) <= 1.1 * packed
+    packed = reader(file).packed("t").memory
+    bits = 8 * packed[0].nbytes / (128 * 256)
+    assert bits == (4 if has_tables else 8)
+    size = sum(part.nbytes for part in packed)
+    assert size <= weights._needed_bytes(file) <= 1.1 * size
+
+
+def test_a_matrix_that_becomes_float32_is_refused_where_it_no_longer_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, size = blocks(16, LOWEST, HIGHEST + 1), (8, 64)
+    kept, other = ("MXFP4", size, blocks(16, LOWEST, HIGHEST)), ("MXFP4", size, wide)
+    file = opened(tmp_path, a=kept, b=other, c=other)
+    needed = weights._needed_bytes(file) + 4 * 8 * 64  # one of the two
+    monkeypatch.setattr(memory, "total_memory", lambda: needed)
+    tensors = reader(file)
+    for name in ("a", "b"):
+        tensors.matrix(name)
+    with pytest.raises(Ds4Error, match=f"does not fit in memory.* found {needed} "):
+        tensors.matrix("c")
 
 
 def in_q8_0(path: Path) -> GGUFFile:

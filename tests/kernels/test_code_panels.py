@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
-import torch
 
 from kernels.cpu.matrix import KIND
 from kernels.cpu.panels import FP4, FP4_VALUES, Q8
 from kernels.experts import Experts, mix_experts
-from kernels.linear import keeps_codes, linear, pack
-from kernels.linear.reference import linear as reference
+from kernels.linear import keeps_codes, pack
 from kernels.mode import EXACT, Mode
 from kernels.threads import set_threads
-from tests.kernels.closeness import assert_close, assert_rows_exact
+from tests.kernels.closeness import assert_rows_exact
+from tests.kernels.products import elsewhere, product, rows
 
 MODES = {
     "float32": EXACT,
@@ -44,16 +38,6 @@ def integers(pair: Pair) -> Pair:
     return np.array(FP4_VALUES, np.int8)[pair[0]], pair[1]
 
 
-def rows(count: int, width: int) -> np.ndarray:
-    return np.random.default_rng(width).standard_normal((count, width)).astype(np.float32)
-
-
-def product(x: np.ndarray, weight: object, outputs: int, mode: Mode) -> np.ndarray:
-    y = np.full((len(x), outputs), 7, np.float32)
-    linear(x, weight, y, mode)
-    return y
-
-
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
 def test_codes_give_the_bits_of_their_integers(outputs: int, inputs: int, mode: Mode) -> None:
@@ -61,9 +45,9 @@ def test_codes_give_the_bits_of_their_integers(outputs: int, inputs: int, mode: 
     small, large = pack([pair]), pack([integers(pair)])
     for count in range(1, 14):
         x = rows(count, inputs)
-        y = product(x, small, outputs, mode)
-        assert y.tobytes() == product(x, large, outputs, mode).tobytes(), count
-    assert_rows_exact(lambda part: [product(x[part], small, outputs, mode)], 13)
+        y = product(x, small, mode)
+        assert y.tobytes() == product(x, large, mode).tobytes(), count
+    assert_rows_exact(lambda part: [product(x[part], small, mode)], 13)
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
@@ -72,29 +56,18 @@ def test_scales_reach_to_both_ends_of_float16(mode: Mode) -> None:
     pair[1][::3, ::2] = 0
     assert {2.0**-24, 2.0**15} <= set(pair[1].ravel().tolist())
     x = rows(6, 256)
-    y = product(x, pack([pair]), 130, mode)
-    assert y.tobytes() == product(x, pack([integers(pair)]), 130, mode).tobytes()
+    y = product(x, pack([pair]), mode)
+    assert y.tobytes() == product(x, pack([integers(pair)]), mode).tobytes()
     assert np.isfinite(y).all()
-
-
-@pytest.mark.parametrize(("mode", "error"), [(EXACT, 2e-6), (Mode(fixed=16), 4e-5),
-                                             (Mode(fixed=8), 1e-2)])  # fmt: skip
-def test_equals_reference(mode: Mode, error: float) -> None:
-    pair = codes(129, 160)
-    values, scales = integers(pair)
-    whole = (values.reshape(129, -1, 32) * scales[..., None].astype(np.float64)).reshape(129, 160)
-    x = rows(7, 160)
-    expected = reference(torch.from_numpy(x).double(), torch.from_numpy(whole))
-    assert_close("y", expected, product(x, pack([pair]), 129, mode), error)
 
 
 def test_threads_share_a_product() -> None:
     pair = codes(1000, 512)
     weight, x = pack([pair]), rows(3, 512)
-    alone = [product(x, weight, 1000, mode) for mode in MODES.values()]
+    alone = [product(x, weight, mode) for mode in MODES.values()]
     set_threads(2)
     try:
-        shared = [product(x, weight, 1000, mode) for mode in MODES.values()]
+        shared = [product(x, weight, mode) for mode in MODES.values()]
     finally:
         set_threads(1)
     assert np.array(shared).tobytes() == np.array(alone).tobytes()
@@ -139,25 +112,9 @@ def test_pack_refuses_codes_of_more_than_four_bits() -> None:
         pack([(values, scales)])
 
 
-ELSEWHERE = """
-import sys
-import numpy as np
-from kernels.linear import keeps_codes, pack
-from kernels.mode import Mode
-from tests.kernels.test_code_panels import codes, product, rows
-assert not keeps_codes()
-y = product(rows(7, 256), pack([codes(130, 256)]), 130, Mode(fixed=16))
-sys.stdout.write(y.tobytes().hex())
-"""
+def sixteen_bits() -> np.ndarray:
+    return product(rows(7, 256), pack([codes(130, 256)]), Mode(fixed=16))
 
 
 def test_machines_without_look_ups_get_the_same_bits() -> None:
-    y = product(rows(7, 256), pack([codes(130, 256)]), 130, Mode(fixed=16))
-    # A processor that numba is told about is not asked what else it can do.
-    host = llvm.get_host_cpu_name()
-    environment = {**os.environ, "NUMBA_CPU_NAME": host, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert bytes.fromhex(done.stdout) == y.tobytes()
+    assert elsewhere("test_code_panels", "sixteen_bits") == sixteen_bits().tobytes()

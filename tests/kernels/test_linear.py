@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Literal
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import torch
 
+from kernels.cpu.panels import FP4_VALUES
 from kernels.linear import linear, linear_norm, pack
 from kernels.linear.reference import linear as reference
 from kernels.mode import EXACT, Mode
 from kernels.qkv.reference import rms_norm
 from tests.kernels.closeness import assert_close, assert_rows_exact
+from tests.kernels.products import elsewhere, product, rows
 
 BATCH = Mode(batch=True, round_rows=True)
 SHAPES = [(8, 64), (24, 1024), (33, 96), (64, 256), (100, 32), (129, 160), (200, 320)]
@@ -25,20 +23,20 @@ ODD = [(5, 123), (70, 1), (64, 6)]
 
 def matrix(kind: str, outputs: int, inputs: int) -> tuple[object, torch.Tensor]:
     rng = np.random.default_rng([outputs, inputs])
-    if kind == "q8":
-        values = rng.integers(-128, 128, (outputs, inputs)).astype(np.int8)
+    if kind in ("q8", "codes"):
         scales = (rng.random((outputs, inputs // 32)) / 99).astype(np.float16)
+        values = rng.integers(-128, 128, (outputs, inputs)).astype(np.int8)
+        packed = pack([(values, scales)])
+        if kind == "codes":
+            places = (values & 15).astype(np.uint8)
+            values, packed = np.array(FP4_VALUES)[places], pack([(places, scales)])
         whole = values.reshape(outputs, -1, 32) * scales[..., None].astype(np.float64)
-        return pack([(values, scales)]), torch.from_numpy(whole.reshape(outputs, inputs))
+        return packed, torch.from_numpy(whole.reshape(outputs, inputs))
     values = rng.standard_normal((outputs, inputs)).astype(kind)
     return pack([values]), torch.from_numpy(values.astype(np.float64))
 
 
-def rows(count: int, width: int) -> np.ndarray:
-    return np.random.default_rng(width).standard_normal((count, width)).astype(np.float32)
-
-
-CASES = [(kind, *shape) for kind in ("q8", "float16", "float32") for shape in SHAPES]
+CASES = [(kind, *shape) for kind in ("q8", "codes", "float16", "float32") for shape in SHAPES]
 CASES += [(kind, *shape) for kind in ("float16", "float32") for shape in ODD]
 
 
@@ -50,13 +48,7 @@ def test_equals_reference_and_rows_are_exact(kind: str, outputs: int, inputs: in
     linear(x, weight, y[:17], EXACT)
     assert_close("y", reference(torch.from_numpy(x).double(), whole), y[:17], 2e-6)
     assert (y[17] == 7).all()  # nothing is written beyond the rows
-
-    def run(part: slice) -> list[np.ndarray]:
-        out = np.zeros((part.stop - part.start, outputs), np.float32)
-        linear(x[part], weight, out, EXACT)
-        return [out]
-
-    assert_rows_exact(run, 17)
+    assert_rows_exact(lambda part: [product(x[part], weight, EXACT)], 17)
 
 
 @pytest.mark.parametrize("kind", ["q8", "float16", "float32"])
@@ -64,10 +56,7 @@ def test_equals_reference_and_rows_are_exact(kind: str, outputs: int, inputs: in
 def test_batch_differs_by_the_rounding_of_rows(kind: str, outputs: int) -> None:
     weight, whole = matrix(kind, outputs, 256)
     x = rows(6, 256)
-    exact, batch, reordered = (np.zeros((6, outputs), np.float32) for _ in range(3))
-    linear(x, weight, exact, EXACT)
-    linear(x, weight, batch, BATCH)
-    linear(x, weight, reordered, Mode(batch=True))
+    exact, batch, reordered = (product(x, weight, m) for m in (EXACT, BATCH, Mode(batch=True)))
     half = torch.from_numpy(x).half().double()
     assert_close("rounded", reference(half, whole), batch, 2e-6)
     assert_close(
@@ -80,13 +69,7 @@ def test_batch_differs_by_the_rounding_of_rows(kind: str, outputs: int) -> None:
 def test_batch_order_of_a_row_does_not_depend_on_the_batch() -> None:
     weight, _ = matrix("q8", 130, 256)
     x = rows(9, 256)
-
-    def run(part: slice) -> list[np.ndarray]:
-        out = np.zeros((part.stop - part.start, 130), np.float32)
-        linear(x[part], weight, out, BATCH)
-        return [out]
-
-    assert_rows_exact(run, 9)
+    assert_rows_exact(lambda part: [product(x[part], weight, BATCH)], 9)
 
 
 @pytest.mark.parametrize(("bits", "error"), [(16, 4e-5), (8, 1e-2)])
@@ -98,18 +81,12 @@ def test_fixed_point_rounds_rows_by_blocks(
     x = rows(9, inputs)
     x[3] = 0
     x[4, :32] *= 1e6
-
-    def run(part: slice) -> list[np.ndarray]:
-        out = np.full((part.stop - part.start, outputs), 7, np.float32)
-        linear(x[part], weight, out, Mode(fixed=bits))
-        return [out]
-
-    (y,) = run(slice(0, 9))
+    y = product(x, weight, Mode(fixed=bits))
     expected = reference(torch.from_numpy(x).double(), whole)
     assert_close("y", expected[5:], y[5:], error)
     assert_close("outlier", expected[4:5], y[4:5], error)
     assert not y[3].any()
-    assert_rows_exact(run, 9)
+    assert_rows_exact(lambda part: [product(x[part], weight, Mode(fixed=bits))], 9)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -122,55 +99,33 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 def test_fixed_point_of_16_bits_is_what_it_says() -> None:
     weight, whole = matrix("q8", 96, 160)
-    x, y = rows(5, 160), np.zeros((5, 96), np.float32)
-    linear(x, weight, y, Mode(fixed=16))
+    x = rows(5, 160)
+    y = product(x, weight, Mode(fixed=16))
     assert_close("y", torch.from_numpy(rounded(x)) @ whole.T, y, 4e-7)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_fixed_point_hides_no_bad_number(bad: float) -> None:
     weight, _ = matrix("q8", 96, 64)
-    x, y = rows(3, 64), np.zeros((3, 96), np.float32)
+    x = rows(3, 64)
     x[1, 40] = bad
-    linear(x, weight, y, Mode(fixed=16))
+    y = product(x, weight, Mode(fixed=16))
     assert not np.isfinite(y[1]).any()
     assert np.isfinite(y[[0, 2]]).all()
 
 
-PORTABLE = """
-import sys
-import numpy as np
-from kernels.linear import linear
-from kernels.mode import Mode
-from tests.kernels.test_linear import matrix, rows
-from kernels.cpu.machine import HAS_DOT_BYTES
-assert not HAS_DOT_BYTES
-y = np.zeros((7, 130), np.float32)
-linear(rows(7, 256), matrix("q8", 130, 256)[0], y, Mode(fixed=16))
-sys.stdout.write(y.tobytes().hex())
-"""
+def sixteen_bits() -> np.ndarray:
+    return product(rows(7, 256), matrix("q8", 130, 256)[0], Mode(fixed=16))
 
 
 def test_fixed_point_of_16_bits_is_the_same_without_dot_products_of_bytes() -> None:
-    weight, _ = matrix("q8", 130, 256)
-    y = np.zeros((7, 130), np.float32)
-    linear(rows(7, 256), weight, y, Mode(fixed=16))
-    # A processor that numba is told about is not asked what else it can do.
-    host = llvm.get_host_cpu_name()
-    environment = {**os.environ, "NUMBA_CPU_NAME": host, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PORTABLE], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert bytes.fromhex(done.stdout) == y.tobytes()
+    assert elsewhere("test_linear", "sixteen_bits") == sixteen_bits().tobytes()
 
 
 def test_fixed_point_leaves_other_types_alone() -> None:
     weight, _ = matrix("float16", 40, 64)
-    x, exact, fixed = rows(3, 64), np.zeros((3, 40), np.float32), np.zeros((3, 40), np.float32)
-    linear(x, weight, exact, EXACT)
-    linear(x, weight, fixed, Mode(fixed=16))
-    assert (exact == fixed).all()
+    x = rows(3, 64)
+    assert (product(x, weight, EXACT) == product(x, weight, Mode(fixed=16))).all()
 
 
 def test_norm_follows_the_product() -> None:
