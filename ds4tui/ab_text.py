@@ -14,7 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ds4tui.markdown_text import markdown_table
+from ds4tui.paint.numbers import counted
 from ds4tui.report import Document, summary
+from ds4tui.state_words import compared_at, equal_at, since
+from ds4tui.unusual_settings import knobs, unusual
 from engine.text import one_line, visible
 from engine.verdict import length_pattern
 
@@ -55,7 +58,7 @@ def identity_rows(document: Document) -> list[list[str]]:
             str(len(arm["ids"])),
             arm["finish_reason"],
             arm["ids_sha256"][:16],
-            _against_plain(arm),
+            _against_plain(arm, len(document["arms"][0]["ids"])),
             _state(arm),
         ]
         for arm in document["arms"]
@@ -83,19 +86,28 @@ def _work(arm: Document) -> list[str]:
 
 
 def _state(arm: Document) -> str:
-    found = arm["first_divergence"]
-    if arm["state_equal"] is False or (found and found["first_drift"]):
+    if arm["first_drift"]:
         return "differs"
-    return "equal" if arm["state_equal"] else "-"
+    compared, boundaries = arm["states_compared"], arm["state_boundaries"]
+    if not compared or arm["first_divergence"]:
+        return "-"
+    return "equal" if compared >= boundaries else f"equal {compared}/{boundaries}"
 
 
-def _against_plain(arm: Document) -> str:
+def _is_short(arm: Document, plain_ids: int) -> bool:
+    """Either it or plain has ids beyond those that both have, as beside a short recording."""
+    return bool(arm["compared"] < max(plain_ids, len(arm["ids"])))
+
+
+def _against_plain(arm: Document, plain_ids: int) -> str:
     found = arm["first_divergence"]
     if found:
         kind = "LOGIC ERROR" if found["logic_error"] else found["verdict"]
         return f"≠ at {found['index']}, {kind}"
     if arm["kind"] == "plain" or arm["role"] == "control":
         return "-"
+    if _is_short(arm, plain_ids):
+        return f"= {arm['compared']} of {max(plain_ids, len(arm['ids']))} ids"
     return "= ids"
 
 
@@ -136,12 +148,8 @@ def divergence(arm: Document) -> list[str]:
     lines.append(f"  {margin(found)}")
     tops = [small(top["logits"]) for top in found["top2_margins"]]
     lines.append(f"  top-2 margins: plain {tops[0]}, {name} {tops[1]}")
-    if found["cause"] == "verify_row":
-        lines.append("  cause verify_row: the states were equal, the verify's own row flipped")
-    elif found["cause"] == "state" and found["first_drift"]:
-        drift = found["first_drift"]
-        where = f"layer {drift['layer']} {drift['tensor']} differs by {small(drift['max_abs'])}"
-        lines.append(f"  cause state: since #{drift['position']}, where {where}")
+    if arm["kind"] == "dspark":
+        lines.append(f"  {_cause(arm)}")
     if found["differing_choices"]:
         lines.append(f"  choices that differ: {'; '.join(found['differing_choices'])}")
     if found["inside_repeat"]:
@@ -152,26 +160,54 @@ def divergence(arm: Document) -> list[str]:
     return lines
 
 
+def _cause(arm: Document) -> str:
+    """Why the ids of a DSpark arm part, as far as its states were compared."""
+    found = arm["first_divergence"]
+    drift, compared = found["first_drift"], (arm["states_compared"], arm["state_boundaries"])
+    began = "where the parting cycle began"
+    if found["cause"] == "verify_row":
+        return f"cause verify_row: the states were equal {began}, the verify's own row flipped"
+    if found["cause"] is None:
+        but = f", not {began}" if arm["states_compared"] else ""
+        return f"cause not known: the states were {compared_at(*compared)}{but}"
+    if drift is None:
+        return f"cause state: the states differed {began}"
+    where = f"layer {drift['layer']} {drift['tensor']} differs by {small(drift['max_abs'])}"
+    return f"cause state: since {since(drift['position'], *compared)}, where {where}"
+
+
 NOTHING_DECODED = "the prefill that all arms share chose the only one, no arm decoded anything"
 
 
-def identical(arm: Document) -> str:
-    """What the equal ids of an arm prove."""
-    smallest = arm["compared_margin"]
-    gap = (
-        f"smallest top-2 gap {small(smallest['logits'])} at {smallest['index']}" if smallest else ""
-    )
+def identical(arm: Document, plain_ids: int) -> str:
+    """What the equal ids of an arm prove.
+
+    Args:
+        plain_ids: how many plain has.
+    """
+    name, compared = visible(arm["name"]), counted(arm["compared"], "id")
     if arm["kind"] == "dspark" and not arm["cycles"]:
-        return f"{visible(arm['name'])}: identical ids; {NOTHING_DECODED}"
-    cycles = f"after all {arm['cycles']} cycles" if arm["kind"] == "dspark" else "throughout"
-    kinds = {
-        "state-equal": f"the state was equal {cycles}; {gap}",
-        "state-differs": f"the state differs, so another prompt may part; {gap}",
-        "cannot-show": f"no top-2 gap under 1 logit was met, so this prompt cannot show a "
-        f"divergence; {gap}",
-        "not-compared": f"the states were not compared; {gap}",
-    }
-    return f"{visible(arm['name'])}: identical ids; {kinds[arm['identical_kind']]}".rstrip("; ")
+        return f"{name}: identical ids; {NOTHING_DECODED}"
+    short = f", in the {compared} compared" if _is_short(arm, plain_ids) else ""
+    parts = [f"{name}: identical ids{short}"]
+    if arm["identical_kind"] == "cannot-show":
+        these = f"{'these' if arm['compared'] != 1 else 'this'} {compared}"
+        parts.append(f"no top-2 gap under 1 logit in {these}: cannot show a divergence so far")
+    if arm["kind"] == "dspark":
+        parts.append(_states(arm))
+    smallest = arm["compared_margin"]
+    if smallest:
+        parts.append(f"smallest top-2 gap {small(smallest['logits'])} at {smallest['index']}")
+    return "; ".join(parts)
+
+
+def _states(arm: Document) -> str:
+    """The states of an arm whose ids are identical."""
+    compared = arm["states_compared"], arm["state_boundaries"]
+    if arm["first_drift"]:
+        begins = since(arm["first_drift"]["position"], *compared)
+        return f"the state differs since {begins}, so another prompt may part"
+    return f"the state was {equal_at(*compared, arm['cycles'])}"
 
 
 def findings(document: Document) -> list[str]:
@@ -181,7 +217,7 @@ def findings(document: Document) -> list[str]:
         if arm["first_divergence"]:
             lines += divergence(arm)
         elif arm["identical_kind"]:
-            lines.append(identical(arm))
+            lines.append(identical(arm, len(document["arms"][0]["ids"])))
         lines += _remarks(arm)
     pattern = _pattern(document["arms"])
     if pattern:
@@ -245,9 +281,20 @@ def verdict(document: Document) -> str:
         return f"WITHHELD: {visible(document['withheld'])}"
     found = document["first_divergence"]
     if document["identical"]:
-        return "IDENTICAL"
+        return f"IDENTICAL{_in_how_many(document)}"
     word = "LOGIC ERROR" if _has_logic_error(document) else "DIVERGED"
     return f"{word} at {found['index']}"
+
+
+def _in_how_many(document: Document) -> str:
+    """Of the arms that have fewer ids than plain, or more: in how many they are identical."""
+    plain, *others = (arm for arm in document["arms"] if arm["role"] == "arm")
+    short = [arm for arm in others if _is_short(arm, len(plain["ids"]))]
+    said = [f"in the {counted(arm['compared'], 'id')} compared" for arm in short]
+    if len(others) == 1:
+        return "".join(f" {words}" for words in said)
+    names = (visible(arm["name"]) for arm in short)
+    return "".join(f"; {name} {words}" for name, words in zip(names, said, strict=True))
 
 
 def _has_logic_error(document: Document) -> bool:
@@ -259,8 +306,8 @@ def heading(document: Document) -> str:
     """What was run, in a line."""
     settings = document["settings"]
     prompt = f'"{one_line(document["prompt"]["text"], 60)}"'
-    parts = [settings["numerics"], f"at most {settings['max_tokens']} tokens"]
-    parts += [f"{name} {settings[name]}" for name in ("no_repeat", "perturb") if settings[name]]
+    parts = [settings["numerics"], f"at most {counted(settings['max_tokens'], 'token')}"]
+    parts += [*knobs(document["arms"]), *unusual(settings)]
     return f"{prompt} ({len(document['prompt']['ids'])} ids): {', '.join(parts)}"
 
 

@@ -48,6 +48,7 @@ def bench_options(args: Namespace) -> BenchOptions:
             f"--layers is {args.layers}, and there is no --synthetic whose layers these would be.",
             "Give --synthetic v4-flash-q2 too.",
         )
+    args = options.with_defaults(args)
     files, _ = options.engine_files(args)
     check_names("--numerics", (args.numerics,), NUMERICS)
     if args.commit is not None:
@@ -275,7 +276,7 @@ def _name(step: Document) -> str:
     rows = step["rows"]
     match step["kind"]:
         case "verify":
-            return f"verify {rows} row{'s' if rows > 1 else ''}"
+            return f"verify {rows} rows"
         case "draft":
             return f"draft {rows}" if rows else "first confidence"
         case "commit":

@@ -127,8 +127,8 @@ def _add_run_options(
         f"list (default: all of {', '.join(OP_CLASSES)})")  # fmt: skip
     add("--pin", metavar="router,indexer", help="verifies take these choices from plain decode")
     add("--perturb", metavar="CLASS:ULPS", help="fault injection into verifies")
-    add("--digests", metavar="N", help="compare states at every N-th boundary, 0 = never "
-        "(default 1, with a large target 16)")  # fmt: skip
+    add("--digests", metavar="N", help="compare the states, bit by bit, at every N-th common "
+        "boundary of the arms, 0 = never (default 1, with a large target 16)")  # fmt: skip
     add("--near-tie", metavar="ULPS", help="largest margin called a near-tie (default 32)")
     add("--trace", metavar="FILE", help="write every event as JSON lines")
 
@@ -172,8 +172,8 @@ def _matrix_parser() -> _Parser:
         "Every numerics and commit policy over the lines of --prompts (default: the demo set).\n"
         "--dspark-confidence may repeat, and every --arm is run by every policy; --numerics and\n"
         "--commit, which may repeat, restrict the cells. Exit code 0: every cell that must be\n"
-        "identical is, with equal states after every cycle, 1: one is not, 2: an error, or the\n"
-        "verdict is withheld.",
+        "identical is, with equal states wherever they were compared (--digests), 1: one is not,\n"
+        "2: an error, or the verdict is withheld.",
     )
     _add_run_options(parser, confidences="append")
     parser.set_defaults(numerics=None)
@@ -191,6 +191,7 @@ def _bench_parser() -> _Parser:
         "that this memory needs for them.",
     )
     _add_model_options(parser)
+    parser.set_defaults(**dict.fromkeys(options.DEFAULTS))  # --synthetic refuses what is given
     add = parser.add_argument_group("bench").add_argument
     add("--numerics", metavar="split|invariant", help="pairing of kernels (default split, as ds4)")
     add("--commit", metavar="POLICY", help="policy whose commits are measured (default direct)")

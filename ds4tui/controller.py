@@ -349,7 +349,7 @@ class Controller(Intake):
     def next_numerics(self) -> Numerics | None:
         """The numerics that turning the knob would choose; None when there is no other."""
         numerics = self.choices.numerics
-        if len(numerics) < 2:
+        if len(numerics) < 2 or self.settings.why_split:
             return None
         return numerics[(numerics.index(self.settings.numerics) + 1) % len(numerics)]
 

@@ -15,6 +15,7 @@ from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, text_of
 from engine.text import visible
 
+SCHEMA = "ds4tui.economics/1"
 REPORT_WIDTH = 78
 REPORT_HEIGHT = 60
 
@@ -24,7 +25,7 @@ def json_text(found: Economics, record: RunRecord) -> str:
     started = record.started
     shape, ledger, speed = found.shape, found.ledger, found.speedup
     document: dict[str, Any] = {
-        "schema": "ds4tui.economics/1",
+        "schema": SCHEMA,
         "run_id": started.run_id if started is not None else "",
         "numerics": found.numerics,
         "commit": found.policy,

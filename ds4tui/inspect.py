@@ -1,7 +1,8 @@
 """What is in model files, and whether a target and a drafter fit; for `ds4tui inspect`.
 
-Reads headers only, never a model's weights, and imports no torch. `inspect_files` gives plain data
-(schema `ds4tui.inspect/1`), `format_report` and `to_json` make it text that is safe to print.
+Describes what the headers say. Of the data it reads the whole of a small file, for its hash, and a
+drafter's draft vocabulary; it loads no weights and imports no torch. `inspect_files` gives plain
+data (schema `ds4tui.inspect/1`), `format_report` and `to_json` make it text that is safe to print.
 """
 
 from __future__ import annotations

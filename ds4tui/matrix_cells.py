@@ -26,8 +26,6 @@ class CellRun:
     prompt_index: int
     numerics: str
     token_ns: Sequence[Sequence[float]]
-    compared: dict[int, int]
-    cycles: dict[int, int]
 
     def arm(self, arm: int) -> ArmRun:
         """One of its arms beside plain."""
@@ -54,7 +52,6 @@ def cell_document(name: str, places: Sequence[Place]) -> Document:
         entries[0].numerics,
         head["commit"],
         perturbed=settings["perturb"] is not None,
-        pinned=bool(settings["pin"]),
     )
     equal = _state_equal(places)
     return {
@@ -70,7 +67,9 @@ def cell_document(name: str, places: Sequence[Place]) -> Document:
         else None,
         "state_equal": equal,
         "cycles": sum(run.document["cycles"] for run in runs),
-        "compared": sum(run.compared.get(arm, 0) for run, arm in places),
+        "compared": sum(run.document["states_compared"] for run in runs),
+        "state_boundaries": sum(run.document["state_boundaries"] for run in runs),
+        "states_differ": sum(_differs(run.document) for run in runs),
         **_divergences(places),
         **work(runs),
         "speedup": speedup(runs),
@@ -79,18 +78,18 @@ def cell_document(name: str, places: Sequence[Place]) -> Document:
     }
 
 
+def _differs(arm: Document) -> bool:
+    """A comparison found another state than plain's while the ids agreed."""
+    return arm["state_equal"] is False or arm["first_drift"] is not None
+
+
 def _state_equal(places: Sequence[Place]) -> bool | None:
     """Whether states were equal after every cycle of every prompt; None = not all compared."""
     found = [run.document["arms"][arm] for run, arm in places]
     if any(a["state_equal"] is False or a["first_divergence"] for a in found):
         return False
-    # One comparison before the first cycle and one after each.
-    seen = all(
-        run.compared.get(arm, 0) == run.cycles.get(arm, 0) + 1
-        for run, arm in places
-        if run.plain["ids"]
-    )
-    return True if seen and all(a["state_equal"] for a in found if a["ids"]) else None
+    seen = all(a["states_compared"] >= a["state_boundaries"] for a in found)
+    return True if seen and all(a["state_equal"] for a in found) else None
 
 
 def _as_required(

@@ -45,21 +45,17 @@ def matrix_options(args: Namespace) -> MatrixOptions:
         )
     numerics = NUMERICS if args.numerics is None else (cast(Numerics, args.numerics),)
     check_names("--numerics", numerics, NUMERICS)
-    if args.batch_ops is not None and numerics != ("split",):
-        raise Ds4Error(
-            "Contradictory options",
-            "--batch-ops was given, and the matrix has invariant cells, whose verifies have no "
-            "batch path to restrict.",
-            "Give --numerics split.",
-        )
+    given = copy.copy(args)
+    given.numerics = numerics[0]
+    settings = options.run_settings(given, arms)
+    if settings.why_split and numerics != ("split",):
+        raise Ds4Error("Contradictory options", settings.why_split, "Give --numerics split.")
     entries = options.prompts_of(args, "matrix", embedded)
     check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
     is_alone = args.prompt is not None or args.prompt_file is not None
-    given = copy.copy(args)
-    given.numerics = numerics[0]
     request = MatrixRequest(
         suite_prompts(entries),
-        options.run_settings(given, arms),
+        settings,
         numerics,
         name="" if is_alone else options.set_name(args.prompts),
     )
@@ -68,7 +64,7 @@ def matrix_options(args: Namespace) -> MatrixOptions:
 
 def _arms(args: Namespace) -> tuple[Knobs, ...]:
     """Every policy asked for, all by default, at every confidence asked for."""
-    asked = ["strict"] if args.dspark_strict else args.commit or POLICIES
+    asked = options.commits_of(args) or POLICIES
     check_names("--commit", asked, POLICIES)
     bases = []
     for confidence in dict.fromkeys(args.confidence or [None]):

@@ -8,19 +8,18 @@ required; `ds4tui.matrix_text` draws it, and so does the matrix screen. The two 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ds4tui.matrix_cells import CellRun, Place, cell_document
 from ds4tui.matrix_names import numerics_of
 from ds4tui.report import Document, RunEvents, ab_document
 from ds4tui.set_figures import by_category, work
+from ds4tui.unusual_settings import OF_PROMPTS
 from engine import stats
 from engine.events import (
     CUT_SHORT,
     ArmInfo,
-    CycleFinished,
     Event,
     LoadProgress,
     RunFailed,
@@ -57,7 +56,6 @@ class MatrixReport:
     _categories: dict[str, list[Document]] = field(default_factory=dict)
     _stale: dict[str, None] = field(default_factory=dict)
     _events: list[Event] = field(default_factory=list)
-    _compared: Counter[int] = field(default_factory=Counter)
 
     # Taking events
 
@@ -70,9 +68,8 @@ class MatrixReport:
                 pass
             case RunFailed():
                 self.forget_running()
-            case StateDrift():  # many, and only their number is needed
-                self._compared[event.arm] += 1
-                self._events += [event] if stats.differs(event) else []
+            case StateDrift() if not stats.differs(event):  # many, of which only the number counts
+                self._events.append(replace(event, tensors=()))
             case RunFinished():
                 self._events.append(event)
                 self._take()
@@ -120,7 +117,6 @@ class MatrixReport:
     def forget_running(self) -> None:
         """Drop what has come of the run that goes on."""
         self._events = []
-        self._compared.clear()
 
     def names_of(self, started: RunStarted) -> dict[str, int]:
         """The arm of each cell that a run of the suite fills."""
@@ -146,23 +142,15 @@ class MatrixReport:
             self.labels.append(one_line(started.prompt, 60))
 
     def _take(self) -> None:
-        events, compared = self._events, dict(self._compared)
+        run = RunEvents.of(self._events)
         self.forget_running()
-        run = RunEvents.of(events)
         started = run.started
         ends = [end.reason for end in run.ends.values()]
         if len(ends) < len(started.arms) or any(reason in CUT_SHORT for reason in ends):
             return
-        cycles = Counter(event.arm for event in events if isinstance(event, CycleFinished))
         index = started.prompt_index
-        found = CellRun(
-            ab_document([run]),
-            index,
-            started.cell,
-            [arm.token_ns for arm in run.arms],
-            compared,
-            dict(cycles),
-        )
+        token_ns = [arm.token_ns for arm in run.arms]
+        found = CellRun(ab_document([run]), index, started.cell, token_ns)
         self._plain[started.cell, index] = found
         self._plain_documents.pop(started.cell, None)
         for cell, arm in self.names_of(started).items():
@@ -283,6 +271,7 @@ class MatrixReport:
             "drafter": first["drafter"],
             "drafters": first["drafters"],
             "settings": shared,
+            "rendering": _rendering([run.document["settings"] for run in runs]),
             "wall_s": wall_s,
             "cpu_s": cpu_s,
             "complete": self.is_complete,
@@ -327,12 +316,23 @@ class MatrixReport:
 
 _PER_CELL = ("numerics", "commit", "confidence")
 """Settings of a run that are a cell's, not the matrix's."""
-_OF_A_RUN = (*_PER_CELL, "draft_max", "system", "chat", "think", "control_tokens")
+_OF_A_RUN = (*_PER_CELL, "draft_max", *OF_PROMPTS)
 """Settings that may differ between the runs of one matrix: those of its cell and its prompt."""
 _KEPT = (
     "ids_sha256", "finish_reason", "tokens_per_s", "speedup", "time_ms", "cycles", "mean_depth",
-    "accept_rate", "state_equal", "smallest_margin", "identical_kind", "first_divergence",
+    "accept_rate", "state_equal", "states_compared", "state_boundaries", "first_drift",
+    "smallest_margin", "identical_kind", "first_divergence",
 )  # fmt: skip
+
+
+def _rendering(settings: Sequence[Document]) -> Document:
+    """How prompts were rendered, as far as it was the same for all of them."""
+    first, *others = settings
+    return {
+        name: first[name]
+        for name in OF_PROMPTS
+        if name in first and all(other.get(name) == first[name] for other in others)
+    }
 
 
 def _kept(arm: Document, *more: str) -> Document:

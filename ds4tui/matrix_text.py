@@ -21,7 +21,10 @@ from ds4tui.ab_text import (
 from ds4tui.markdown_text import escaped, markdown_table
 from ds4tui.matrix_cells import SHORT
 from ds4tui.matrix_names import SHORT_POLICY, row_of, short_row
+from ds4tui.paint.numbers import counted
 from ds4tui.report import Document
+from ds4tui.state_words import equal_at, states_of
+from ds4tui.unusual_settings import OF_PROMPTS, knobs, unusual
 from engine.text import one_line, visible
 
 WORK = ("arm", "sha256", "tok/s", "speed-up", "note", "depth", "replay ms")
@@ -56,9 +59,12 @@ def _counted(found: Document) -> str:
 def _state(cell: Document) -> str:
     if not cell["cycles"]:
         return "nothing decoded"
-    if cell["state_equal"]:
-        return f"equal after all {cell['cycles']} cycles"
-    return "differs" if cell["state_equal"] is False else f"compared {cell['compared']} times"
+    if cell["states_differ"]:
+        return f"differs in {cell['states_differ']} of {cell['prompts']}"
+    compared, boundaries = cell["compared"], cell["state_boundaries"]
+    if compared >= boundaries and cell["identical"] < cell["prompts"]:
+        return "equal until ids part"
+    return equal_at(compared, boundaries, cell["cycles"])
 
 
 def _identity(cell: Document) -> list[str]:
@@ -139,8 +145,16 @@ def numerics_lines(document: Document) -> Iterator[str]:
 def verdict(document: Document) -> str:
     """The verdict on the whole matrix in a line."""
     must, may = document["required"], document["may_diverge"]
-    word = {True: "AS REQUIRED", False: "NOT AS REQUIRED", None: "WITHHELD"}
-    parts = [f"{must['identical']} of {must['runs']} runs identical that must be"]
+    words = {
+        True: "AS REQUIRED" if must["runs"] else "NOTHING REQUIRED",
+        False: "NOT AS REQUIRED",
+        None: "WITHHELD",
+    }
+    parts = []
+    if must["runs"]:
+        required = [cell for cell in document["cells"] if cell["must_be_identical"]]
+        parts = [f"{must['identical']} of {must['runs']} runs identical that must be"]
+        parts += [states] if (states := states_of(required)) else []
     if may["runs"]:
         parts.append(f"{may['runs'] - may['identical']} of {may['runs']} that may diverge did")
     errors = sum(cell["logic_errors"] for cell in document["cells"])
@@ -148,17 +162,15 @@ def verdict(document: Document) -> str:
         parts.append(f"{errors} LOGIC ERROR")
     if document["as_required"] is None:
         parts.append(visible(document["withheld"] or "the matrix is not complete"))
-    return f"{word[document['as_required']]}: {'; '.join(parts)}"
+    return f"{words[document['as_required']]}: {'; '.join(parts)}"
 
 
 def heading(document: Document) -> str:
     """What was run, in a line."""
-    settings = document["settings"]
-    parts = [f"at most {settings['max_tokens']} tokens"]
-    parts += ["EOS ignored"] if settings["ignore_eos"] else []
-    parts += [f"{name} {settings[name]}" for name in ("no_repeat", "perturb") if settings[name]]
-    prompts = len(document["prompts"])
-    parts += ["1 prompt" if prompts == 1 else f"{prompts} prompts"]
+    settings = {k: v for k, v in document["settings"].items() if k not in OF_PROMPTS}
+    parts = [f"at most {counted(settings['max_tokens'], 'token')}"]
+    parts += [*knobs(document["cells"]), *unusual({**settings, **document["rendering"]})]
+    parts += [counted(len(document["prompts"]), "prompt")]
     cpu = document["cpu_s"]
     on_cpu = "" if cpu is None else f", {cpu:.0f} s of them on a CPU"
     parts += [f"{document['wall_s']:.0f} s{on_cpu}"]

@@ -12,12 +12,10 @@ from ds4tui.matrix_names import row_of, short_row
 from ds4tui.matrix_report import MatrixReport
 from ds4tui.paint.numbers import ulps
 from ds4tui.report import Document
+from ds4tui.state_words import states_of
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.verdict_line import VerdictLine
 from ds4tui.visible import drawable_line
-
-ALL_EQUAL = "all states equal"
-SOME_DIFFER = "states differ: another prompt may part"
 
 
 def suite_verdict(record: SuiteRecord, run_key: str) -> VerdictLine:
@@ -48,9 +46,8 @@ def suite_verdict(record: SuiteRecord, run_key: str) -> VerdictLine:
         return _free_only(free, far)
     count = sum(cell["prompts"] for cell in required)
     first = f"{count} of {count} runs identical that must be"
-    states = ""
-    if all(cell["state_equal"] for cell in required):
-        states = ", states equal after every cycle"
+    said = states_of(required)
+    states = f", {said}" if said else ""
     parted = _parted(free)
     may = f"   may diverge: {parted}" if free else ""
     runs = sum(cell["prompts"] for cell in free)
@@ -58,7 +55,10 @@ def suite_verdict(record: SuiteRecord, run_key: str) -> VerdictLine:
     short = f"{count} of {count} that must be" + (
         f", {did} of {runs} that may diverge did" if free else ""
     )
+    bodies: tuple[str, ...]
     bodies = (f"{first}{states}{may}", f"{first}{may}", f"{count} of {count}{may}", short)
+    if not all(cell["state_equal"] for cell in required):  # not forgotten where there is no room
+        bodies = (bodies[0], f"{first}{states}", f"{count} of {count}{states}")
     return VerdictLine("same", f"= AS REQUIRED{far}", bodies)
 
 
@@ -117,10 +117,10 @@ def _free_only(cells: Sequence[Document], far: str) -> VerdictLine:
     runs = sum(cell["prompts"] for cell in cells)
     same = sum(cell["identical"] for cell in cells)
     if same == runs:
-        equal = ALL_EQUAL if all(c["state_equal"] for c in cells) else SOME_DIFFER
-        return VerdictLine(
-            "same", f"= IDENTICAL{far}", (f"all {runs} runs   {equal}", f"all {runs} runs")
-        )
+        found = states_of(cells)
+        found += ": another prompt may part" if any(c["states_differ"] for c in cells) else ""
+        bodies = (f"all {runs} runs   {found}".rstrip(), f"all {runs} runs")
+        return VerdictLine("same", f"= IDENTICAL{far}", bodies)
     logic = sum(cell["logic_errors"] for cell in cells)
     level, head = ("bug", "! LOGIC ERROR") if logic else ("differ", f"≠ DIVERGED{far}")
     body = _parted(cells).replace(" did,", " runs,")

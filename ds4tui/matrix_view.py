@@ -236,15 +236,15 @@ def _prompt_verdict(
         return "LOGIC ERROR"
     if parted:
         return max((event.verdict for event in parted), key=SEVERITY.index)
-    if gap is not None and gap >= NO_NEAR_TIE_LOGITS:
-        return "no near-tie"
     found = [record.report.run(cell, index) for cell in order]
     ended = [run for run in found if run is not None]
-    if any(run["state_equal"] is False for run in ended):
+    differ = any(run["first_drift"] or run["state_equal"] is False for run in ended)
+    if gap is not None and gap >= NO_NEAR_TIE_LOGITS:
+        return "no near-tie ~" if differ else "no near-tie"
+    if differ:
         return "states differ"
-    if ended and all(run["state_equal"] for run in ended):
-        return "states equal"
-    return ""
+    seen = all(run["states_compared"] >= run["state_boundaries"] for run in ended)
+    return "states equal" if ended and seen else ""
 
 
 def progress_of(record: SuiteRecord) -> Progress:

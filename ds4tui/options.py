@@ -6,9 +6,11 @@ here.
 
 from __future__ import annotations
 
+import hashlib
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
@@ -116,32 +118,53 @@ def read_text(path: str, what: str) -> str:
         ) from error
 
 
-def model_files(model: str | None, mtp: str | None) -> tuple[str, tuple[str, ...], bool]:
-    """Target, drafters, and whether they are the embedded pair."""
+def embedded_pair() -> tuple[Path, Path] | None:
+    """The target and the drafter that come with the program; None where they are missing."""
+    folder = Path(str(resources.files("ds4tui"))) / "models"
+    target, drafter = folder / TARGET_FILE, folder / DRAFTER_FILE
+    return (target, drafter) if target.is_file() and drafter.is_file() else None
+
+
+@cache
+def embedded_hashes() -> tuple[str, ...]:
+    """sha256 of the embedded target and drafter; empty where they are missing."""
+    files = embedded_pair() or ()
+    return tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+
+
+def model_files(
+    model: str | None, mtp: str | None, *, has_arms: bool = False
+) -> tuple[str, tuple[str, ...], bool]:
+    """Target, drafters, and whether they are the embedded pair.
+
+    Args:
+        has_arms: the command takes `--arm`.
+    """
     for option, path in (("-m", model), ("--mtp", mtp)):
         if path == "":
             raise Ds4Error("Invalid option", f"{option} is empty; expected a file's name.")
     if model is not None:
         return model, () if mtp is None else (str(Path(mtp)),), False
     if mtp is not None:
+        other = ", or the embedded target's drafter with --arm mtp=FILE" if has_arms else ""
         raise _contradiction(
             "--mtp was given without -m: a drafter of your own goes with a target of your own.",
-            "Give the target with -m, or the embedded target's drafter with --arm mtp=FILE.",
+            f"Give the target with -m{other}.",
         )
-    folder = Path(str(resources.files("ds4tui"))) / "models"
-    target, drafter = folder / TARGET_FILE, folder / DRAFTER_FILE
-    if not (target.is_file() and drafter.is_file()):
+    pair = embedded_pair()
+    if pair is None:
         raise Ds4Error(
             "No embedded pair",
             "This installation holds no embedded model.",
             "Install ds4tui again, or give a target with -m and a drafter with --mtp.",
         )
+    target, drafter = pair
     return str(target), (str(drafter),), True
 
 
 def engine_files(args: Namespace) -> tuple[EngineFiles, bool]:
     """The files to load, and whether they are the embedded pair."""
-    model, mtp, embedded = model_files(args.model, args.mtp)
+    model, mtp, embedded = model_files(args.model, args.mtp, has_arms=hasattr(args, "arm"))
     device = args.device or "cpu"
     if args.cuda:
         if args.device == "cpu":
@@ -167,7 +190,8 @@ def base_knobs(args: Namespace, policy: str) -> Knobs:
     )
 
 
-def _policies(args: Namespace) -> list[str]:
+def commits_of(args: Namespace) -> list[str]:
+    """The commit policies that were given, in order."""
     policies = list(args.commit or [])
     if args.dspark_strict:
         if policies and policies != ["strict"]:
@@ -183,7 +207,7 @@ def dspark_arms(args: Namespace, arms: Sequence[str], drafter: bool) -> tuple[Kn
         arms: `--arm` values.
         drafter: there is a drafter.
     """
-    policies = _policies(args)
+    policies = commits_of(args)
     if not drafter:
         asked = [f"--commit {policy}" for policy in policies]
         asked += [f"--arm {arm}" for arm in arms if "mtp=" not in arm]
@@ -226,7 +250,7 @@ def run_settings(args: Namespace, dspark: tuple[Knobs, ...]) -> Settings:
     batch_ops: Any = OP_CLASSES
     if args.batch_ops is not None:
         batch_ops = parse_names("--batch-ops", args.batch_ops, OP_CLASSES)
-    settings = Settings(
+    return Settings(
         numerics=cast(Numerics, args.numerics),
         dspark=dspark,
         max_tokens=parse_int("-n", args.max_tokens),
@@ -240,12 +264,6 @@ def run_settings(args: Namespace, dspark: tuple[Knobs, ...]) -> Settings:
         digest_every=None if args.digests is None else parse_int("--digests", args.digests),
         near_tie_ulps=parse_float("--near-tie", args.near_tie),
     )
-    if args.batch_ops is not None and settings.numerics == "invariant":
-        raise _contradiction(
-            "--batch-ops was given with --numerics invariant, whose verifies have no batch path to "
-            "restrict."
-        )
-    return settings
 
 
 def prompt_of(args: Namespace) -> Prompt | None:
@@ -318,7 +336,7 @@ def set_name(path: str | None) -> str:
 def run_options(args: Namespace) -> RunOptions:
     """Options of the interface."""
     files, embedded = engine_files(args)
-    if len(_policies(args)) > 1:
+    if len(commits_of(args)) > 1:
         raise _contradiction("--commit was given more than once.", "Give --arm for each.")
     dspark = dspark_arms(args, args.arm, bool(files.mtp))
     files, dspark = with_drafters(files, dspark)
@@ -360,3 +378,9 @@ DEFAULTS = {
     "near_tie": f"{NEAR_TIE_ULPS:g}",
 }
 """Defaults of the run options as text."""
+
+
+def with_defaults(args: Namespace) -> Namespace:
+    """The same options with the default of each that was not given, for a command that must tell
+    one that was given from one that was not."""
+    return Namespace(**{k: DEFAULTS.get(k) if v is None else v for k, v in vars(args).items()})

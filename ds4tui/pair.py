@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import cast
 
 from ds4tui.arm_names import told_apart
 from ds4tui.drift_data import DriftTrack
@@ -16,10 +15,9 @@ from ds4tui.paint.numbers import logits, ulps
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.verdict_line import VerdictLine
 from engine.events import Diverged, RunFinished
-from engine.paths import Numerics
 from engine.settings import NEAR_TIE_ULPS
 from engine.stats import Speedup, speedup
-from engine.verdict import margin, ulp_type, verdict
+from engine.verdict import margin, verdict
 
 
 class PairRecord(RunRecord):
@@ -64,7 +62,7 @@ class PairRecord(RunRecord):
 
 def _bare(arm: ArmRecord, parted: Diverged | None) -> ArmRecord:
     """An arm without what its own run found out against its own plain arm."""
-    tally = replace(arm.tally, diverged=parted, first_drift=None)
+    tally = replace(arm.tally, diverged=parted, first_drift=None, compared=0)
     return replace(arm, tally=tally, drift=DriftTrack())
 
 
@@ -76,8 +74,8 @@ def _parting(run: RunRecord, left: ArmRecord, right: ArmRecord) -> Diverged | No
     row = left.top[index]
     found = dict(row)
     ours, theirs = left.ids[index], right.ids[index]
-    device = run.settings.get("device", "cpu")
-    types = {ulp_type(cast(Numerics, arm.info.numerics), device) for arm in (left, right)}
+    assert run.started is not None
+    types = {run.started.ulp_type(arm.info) for arm in (left, right)}
     of_type = max(types - {"F32"}, default="F32")  # the coarser one where they differ
     # A token outside the five best is at least as far away as the fifth.
     least = row[-1][1] if row else -math.inf

@@ -31,7 +31,7 @@ from engine.events import (
 from engine.settings import as_json
 from engine.stats import ArmTally
 from engine.text import decode_bytes
-from engine.verdict import identical_kind, margin, ulp_type
+from engine.verdict import identical_kind, margin
 
 SCHEMA = "ds4tui.ab/1"
 SET_SCHEMA = "ds4tui.ab-set/1"
@@ -94,16 +94,7 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
     parted = [arm["first_divergence"] for arm in arms if arm["first_divergence"]]
     document: Document = {
         "schema": SCHEMA,
-        "environment": dict(started.environment),
-        "model": file_document(started.files, "target"),
-        "drafter": file_document(started.files, "drafter"),
-        "drafters": file_documents(started.files, "drafter"),
-        "settings": as_json(started.settings),
-        "prompt": {
-            "text": started.prompt,
-            "ids": list(started.prompt_ids),
-            "cached": started.cached,
-        },
+        **announced(started),
         "arms": arms,
         "identical": None if withheld else not parted,
         "first_divergence": min(parted, key=lambda found: found["index"], default=None),
@@ -114,6 +105,36 @@ def ab_document(repeats: Sequence[RunEvents]) -> Document:
         "changes": first.changes,
     }
     return {name: finite(value) for name, value in document.items()}
+
+
+def announced(started: RunStarted) -> Document:
+    """What a run says of itself before its first step, but for its arms."""
+    return {
+        "environment": dict(started.environment),
+        "model": file_document(started.files, "target"),
+        "drafter": file_document(started.files, "drafter"),
+        "drafters": file_documents(started.files, "drafter"),
+        "settings": as_json(started.settings),
+        "prompt": {
+            "text": started.prompt,
+            "ids": list(started.prompt_ids),
+            "cached": started.cached,
+        },
+    }
+
+
+def announced_arm(info: ArmInfo) -> Document:
+    """What an arm is, before its first step."""
+    return {
+        "name": info.name,
+        "role": info.role,
+        "kind": info.kind,
+        "numerics": info.numerics,
+        "commit": info.commit,
+        "confidence": info.confidence,
+        "draft_max": info.draft_max,
+        "drafter": info.drafter or None,
+    }
 
 
 def file_document(files: Sequence[FileInfo], role: str) -> Document | None:
@@ -135,14 +156,7 @@ def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:
     has_speed = info.kind != "recorded"
     rates = [t.tokens_per_s for t in tallies if t.tokens_per_s is not None]
     return {
-        "name": info.name,
-        "role": info.role,
-        "kind": info.kind,
-        "numerics": info.numerics,
-        "commit": info.commit,
-        "confidence": info.confidence,
-        "draft_max": info.draft_max,
-        "drafter": info.drafter or None,
+        **announced_arm(info),
         "ids": tally.ids,
         "text": decode_bytes(text),
         "ids_sha256": stats.ids_sha256(tally.ids),
@@ -154,12 +168,24 @@ def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:
         "time_ms": _time_ms(tallies),
         **_acceptance(tally),
         "state_equal": end.state_equal,
+        **_states(run, arm),
         "smallest_margin": _smallest_margin(run, arm),
         "compared": _compared(run, arm),
         "compared_margin": _smallest_margin(run, 0, _compared(run, arm)),
         "identical_kind": _identical_kind(run, arm),
         "first_divergence": _divergence(run, tally.diverged),
         "unsteady": any(t.ids != tally.ids for t in tallies),
+    }
+
+
+def _states(run: RunEvents, arm: int) -> Document:
+    """How often an arm's states were compared with plain's, and the first difference found."""
+    tally, is_compared = run.arms[arm], run.started.arms[arm].is_compared
+    drift = stats.first_difference(tally.first_drift)
+    return {
+        "states_compared": tally.compared,
+        "state_boundaries": tally.boundaries if is_compared else 0,
+        "first_drift": None if drift is None else asdict(drift),
     }
 
 
@@ -221,16 +247,10 @@ def _speedup(repeats: Sequence[RunEvents], arm: int) -> Document | None:
     return {**asdict(found), "resolved": found.resolved, "different_work": not same}
 
 
-def _ulp_type(run: RunEvents, arm: int) -> str:
-    settings = dict(run.started.settings)
-    numerics = run.started.arms[arm].numerics
-    return ulp_type("invariant" if numerics == "invariant" else "split", settings["device"])
-
-
 def _top_margin(run: RunEvents, arm: int, index: int) -> Document:
     tally = run.arms[arm]
     best = tally.best[index]
-    found = margin(best, best - tally.gaps[index], _ulp_type(run, arm))
+    found = margin(best, best - tally.gaps[index], run.started.ulp_type(run.started.arms[arm]))
     return {"logits": tally.gaps[index], "ulps": found.ulps}
 
 

@@ -1,6 +1,6 @@
 """A comparison as Markdown for a maintainer: everything that is needed to see and repeat it.
 
-Made from the JSON document alone, by `ab --report` and by the interface alike. Text of models,
+Made from the JSON document, by `ab --report` and by the interface alike. Text of models,
 prompts and files is untrusted: control characters are glyphs and nothing is read as markup, so the
 file is safe to print.
 """
@@ -26,9 +26,10 @@ from ds4tui.ab_text import (
     work_rows,
 )
 from ds4tui.markdown_text import escaped, markdown_table
-from ds4tui.options import DRAFTER_FILE, TARGET_FILE
+from ds4tui.options import embedded_hashes
 from ds4tui.report import Document, exit_code
 from engine.events import TIME_KINDS
+from engine.paths import OP_CLASSES
 from engine.settings import NEAR_TIE_ULPS, OF_ARMS
 from engine.text import visible
 
@@ -85,11 +86,13 @@ def _drifts(document: Document) -> Iterator[str]:
         found = arm["first_divergence"]
         drift = found["first_drift"] if found else None
         if drift:
-            since = found["index"] - drift["position"]
+            is_sampled = arm["states_compared"] < arm["state_boundaries"]
+            seen = "difference found" if is_sampled else "drift"
+            since = f"{'at least ' if is_sampled else ''}{found['index'] - drift['position']}"
             where = f"layer {drift['layer']} {escaped(drift['tensor'])}"
             size = small(drift["max_abs"])
             yield (
-                f"{escaped(arm['name'])}: first drift at {drift['position']}, {where}, max abs "
+                f"{escaped(arm['name'])}: first {seen} at {drift['position']}, {where}, max abs "
                 f"{size}, {since} tokens before the ids part"
             )
 
@@ -164,9 +167,9 @@ def _word(value: Any) -> str:
 def command(document: Document) -> str:
     """`ds4tui ab ...` that runs the same again, safe to paste into a POSIX shell."""
     settings, prompt = document["settings"], document["prompt"]
-    words = ["ds4tui", "ab", *_files(document), "-p", prompt["text"]]
+    words = ["ds4tui", "ab", *_files(document), *_given("-p", prompt["text"])]
     if settings.get("system"):
-        words += ["--system", str(settings["system"])]
+        words += _given("--system", str(settings["system"]))
     switches = {
         "--no-chat": not settings.get("chat", True),
         "--think": settings.get("think"),
@@ -182,9 +185,6 @@ def command(document: Document) -> str:
         value = settings.get(name, default)
         if value is not None and value != default:
             words += [option, ",".join(value) if isinstance(value, list) else str(value)]
-    batch = settings.get("batch_ops")
-    if isinstance(batch, list) and settings["numerics"] == "split" and len(batch) < 10:
-        words += ["--batch-ops", ",".join(batch)]
     return " ".join(quoted(word) for word in words)
 
 
@@ -192,6 +192,7 @@ _OPTIONS: tuple[tuple[str, str, Any], ...] = (
     ("--no-repeat", "no_repeat", None),
     ("--near-tie", "near_tie_ulps", NEAR_TIE_ULPS),
     ("--digests", "digest_every", 1),
+    ("--batch-ops", "batch_ops", list(OP_CLASSES)),
     ("--pin", "pin", []),
     ("--perturb", "perturb", None),
     ("--seed", "seed", 0),
@@ -203,12 +204,22 @@ _OPTIONS: tuple[tuple[str, str, Any], ...] = (
 """(option, setting, default that needs no option)."""
 
 
+def _given(option: str, value: str) -> list[str]:
+    """An option and its value, as one word where the value would be taken for an option."""
+    return [f"{option}={value}"] if value.startswith("-") else [option, value]
+
+
 def _files(document: Document) -> list[str]:
     model, drafter = document["model"], document["drafter"]
-    if model is None or PurePath(model["path"]).name == TARGET_FILE:
+    if model is None or (drafter is not None and _is_embedded(model)):
         return []
-    words = ["-m", model["path"]]
-    return [*words, "--mtp", drafter["path"]] if drafter else words
+    words = _given("-m", model["path"])
+    return [*words, *_given("--mtp", drafter["path"])] if drafter else words
+
+
+def _is_embedded(file: Document) -> bool:
+    """The same bytes as a file of the embedded pair, whatever its path is."""
+    return file["sha256"] in embedded_hashes()
 
 
 def _arms(document: Document) -> list[str]:
@@ -243,7 +254,8 @@ def _is_other(drafter: str | None, document: Document) -> bool:
     if not drafter:
         return False
     if not _files(document):
-        return PurePath(drafter).name != DRAFTER_FILE
+        files = [file for file in document["drafters"] if file["path"] == drafter]
+        return not any(map(_is_embedded, files))
     return drafter != (document["drafter"] or {}).get("path")
 
 

@@ -36,7 +36,7 @@ from engine.events import (
     TokensCommitted,
     TokenText,
 )
-from engine.stats import ArmTally, Speedup, speedup
+from engine.stats import ArmTally, Speedup, first_difference, speedup
 from engine.text import IncrementalText, decode_bytes
 
 TopRow = tuple[tuple[int, float], ...]
@@ -104,11 +104,7 @@ class ArmRecord:
     @property
     def first_drift(self) -> FirstDrift | None:
         """The first boundary at which the states differed while the ids agreed."""
-        drift = self.tally.first_drift
-        for layer, tensor, value in drift.tensors if drift is not None else ():
-            if drift is not None and layer >= 0 and value is not None:
-                return FirstDrift(drift.index, layer, tensor, value)
-        return None
+        return first_difference(self.tally.first_drift)
 
     @property
     def mixed(self) -> bool:

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from ds4tui.options import embedded_hashes
 from ds4tui.paint.numbers import fraction
 from ds4tui.run_record import ArmRecord, RunRecord
+from engine.events import RunStarted
 from engine.stats import speedup
 
 RUNNING, CUT_OFF = "running", "cut off"
@@ -46,7 +48,7 @@ class RunLine:
 
 
 def lines_of(record: RunRecord, time: str, *, goes_on: bool = False) -> list[RunLine]:
-    """A line per DSpark arm that is no control; one for plain when there is none.
+    """A line per DSpark or recorded arm that is no control; one for plain when there is none.
 
     Args:
         goes_on: more is to come of the run; else a run without an end was cut off.
@@ -54,14 +56,14 @@ def lines_of(record: RunRecord, time: str, *, goes_on: bool = False) -> list[Run
     started = record.started
     if started is None:
         return []
-    shown = [at for at, arm in enumerate(record.arms) if arm.info.is_compared]
+    infos = enumerate(arm.info for arm in record.arms)
+    shown = [at for at, info in infos if info.is_compared or info.kind == "recorded"]
     return [_line(record, at, time, goes_on) for at in shown or [0]]
 
 
 def _line(record: RunRecord, at: int, time: str, goes_on: bool) -> RunLine:
     started, arm = record.started, record.arms[at]
     assert started is not None
-    drafter = PurePath(arm.info.drafter).stem if at and arm.info.drafter else "-"
     return RunLine(
         run_id=started.run_id,
         arm=at,
@@ -70,13 +72,21 @@ def _line(record: RunRecord, at: int, time: str, goes_on: bool) -> RunLine:
         numerics=arm.info.numerics,
         policy=("MIXED" if arm.mixed else arm.info.commit) or arm.info.kind,
         confidence=arm.info.confidence,
-        drafter="embedded" if drafter == "tiny-v4-dspark" else drafter,
+        drafter=_drafter(started, arm.info.drafter if at else ""),
         ids=arm.ids_hash if arm.ids else "-",
         verdict=_verdict(record, arm, goes_on),
         tokens_per_s=arm.tokens_per_s,
         versus=_versus(record, arm),
         tokens=len(arm.ids),
     )
+
+
+def _drafter(started: RunStarted, path: str) -> str:
+    """What an arm's drafter is called: its file's name, or that it is the embedded one."""
+    hashes = {file.sha256 for file in started.files if file.path == path}
+    if hashes & set(embedded_hashes()):
+        return "embedded"
+    return PurePath(path).stem or "-"
 
 
 def _verdict(record: RunRecord, arm: ArmRecord, goes_on: bool) -> str:
@@ -91,12 +101,14 @@ def _verdict(record: RunRecord, arm: ArmRecord, goes_on: bool) -> str:
         return "· PLAIN ONLY"
     if record.finished.identical is None:
         return "? WITHHELD"
-    return "= IDENTICAL"
+    most = max(len(record.arms[0].ids), len(arm.ids))
+    compared = min(len(record.arms[0].ids), len(arm.ids))
+    return "= IDENTICAL" if compared == most else f"= {compared} of {most} ids"
 
 
 def _versus(record: RunRecord, arm: ArmRecord) -> str:
     plain = record.plain
-    if plain is None or arm is plain or record.finished is None:
+    if plain is None or arm is plain or record.finished is None or arm.info.kind == "recorded":
         return ""
     if arm.diverged is not None:
         return "different work"

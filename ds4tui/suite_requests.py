@@ -52,11 +52,10 @@ def _matrix(
     bases = tuple(dict.fromkeys(replace(knobs, commit="direct") for knobs in settings.dspark))
     if not bases or not prompts or (controller.ready and not controller.ready.block_size):
         return None
-    whole = len(settings.batch_ops) == len(type(settings)().batch_ops)
     return MatrixRequest(
         suite_prompts(prompts),
         replace(settings, numerics="split", dspark=matrix_arms(bases=bases), controls=False),
-        NUMERICS if whole else ("split",),
+        ("split",) if settings.why_split else NUMERICS,
         name=name,
         only=only,
         indexes=indexes,

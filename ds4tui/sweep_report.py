@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
-from collections.abc import Sequence
 
 from ds4tui.marks import UNICODE
 from ds4tui.paint.sweep import best_sentences, label, table_rows, verdict
+from ds4tui.report import announced, announced_arm
+from ds4tui.report_markdown import command
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import text_of
 from ds4tui.suite_record import SuiteRecord
-from ds4tui.sweep_rows import SweepTable
+from ds4tui.sweep_rows import STRICT, SweepTable
 from engine.text import visible
 
 REPORT_WIDTH = 132
@@ -60,9 +60,9 @@ def report_text(suite: SuiteRecord, table: SweepTable) -> str:
         "",
     ]
     lines += [f"- {label(table, row)}: {row.ids}" for row in table.rows if row.ids]
-    command = _command(suite.runs, table)
-    if command:
-        lines += ["", "The same arms, headless:", "", f"    {command}"]
+    again = _command(suite)
+    if again:
+        lines += ["", "The same arms on the first prompt, headless:", "", f"    {again}"]
     return visible("\n".join(lines)) + "\n"
 
 
@@ -85,25 +85,13 @@ def _setting(run: RunRecord, table: SweepTable) -> list[str]:
     ]
 
 
-def _command(runs: Sequence[RunRecord], table: SweepTable) -> str:
-    """`ds4tui ab` with an arm per value, for the first prompt."""
-    started = runs[0].started if runs else None
-    drafting = [a.info for run in runs for a in run.arms if a.info.commit not in (None, "strict")]
-    if started is None or not drafting:
+def _command(suite: SuiteRecord) -> str:
+    """`ds4tui ab` with every arm that the sweep has begun on its first prompt; "" before one."""
+    started = [run.started for run in suite.runs if run.started is not None]
+    first = [one for one in started if one.prompt_index == started[0].prompt_index]
+    arms = [info for one in first for info in one.arms if info.commit is not None]
+    if not arms:
         return ""
-    info = drafting[0]
-    words = ["ds4tui", "ab"]
-    target, drafter = (
-        next((file.path for file in started.files if file.role == role), None)
-        for role in ("target", "drafter")
-    )
-    for option, path in (("-m", target), ("--mtp", info.drafter or drafter)):
-        words += [option, path] if path else []
-    words += ["-p", started.prompt, "--numerics", info.numerics, "-n", str(started.max_tokens)]
-    key = "confidence" if table.axis == "confidence" else "draft-max"
-    for row in table.values:
-        arm = f"commit={info.commit},{key}={row.value:g}"
-        if table.axis == "block" and info.confidence is not None:
-            arm += f",confidence={info.confidence:g}"
-        words += ["--arm", arm]
-    return " ".join(shlex.quote(word) for word in [*words, "--arm", "commit=strict"])
+    told = {(i.commit == STRICT, i.confidence or 0.0, i.draft_max or 0): i for i in arms}
+    rising = [announced_arm(told[key]) for key in sorted(told)]
+    return command({**announced(first[0]), "arms": rising})

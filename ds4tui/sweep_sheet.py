@@ -168,14 +168,15 @@ class SweepSheet:
         """The settings of the next sweep promise identical ids."""
         settings, wanted = self._controller.settings, self._controller.wanted
         commit = wanted.commit if wanted is not None else "direct"
-        pinned, perturbed = bool(settings.pin), settings.perturb is not None
-        return must_be_identical(settings.numerics, commit, perturbed=perturbed, pinned=pinned)
+        perturbed = settings.perturb is not None
+        return must_be_identical(settings.numerics, commit, perturbed=perturbed)
 
     @property
     def could_be_exact(self) -> bool:
         """Other numerics would promise identical ids."""
         settings = self._controller.settings
-        return settings.numerics == "split" and not (settings.pin or settings.perturb)
+        voided = settings.perturb is not None or settings.why_split
+        return settings.numerics == "split" and not voided
 
     def request(self, entries: Sequence[PromptEntry], repeats: int, name: str) -> SweepRequest:
         """The next sweep.

@@ -13,17 +13,29 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ds4tui import options
 from ds4tui.output import Progress, check_writable, tables, write_json
 from ds4tui.report import Document
 from engine.environment import environment
 from engine.errors import Ds4Error
 from engine.settings import parse_float, parse_int
 from engine.synthetic_costs import CONTEXTS, CURVE, DEPTHS, SyntheticRequest, measure_synthetic
+from engine.text import one_line
 
 SCHEMA = "ds4tui.bench-synthetic/1"
 MOST_KERNELS = 24
 LONGEST = 6
 """Depths of a cycle: the drafter's block of 5, and the bonus token."""
+_OF_FILES = {
+    "-m": "model",
+    "--mtp": "mtp",
+    "--ctx": "ctx",
+    "--threads": "threads",
+    "--kv-rounding": "kv_rounding",
+    "--numerics": "numerics",
+    "--commit": "commit",
+}
+"""Options of a model from files, which a synthetic one does not take: (option, where it is)."""
 
 
 def synthetic_request(args: Namespace) -> SyntheticRequest:
@@ -32,12 +44,14 @@ def synthetic_request(args: Namespace) -> SyntheticRequest:
     Raises:
         Ds4Error: for options that do not go with --synthetic, or depths that are no shares.
     """
-    for option, given in (
-        ("-m", args.model),
-        ("--mtp", args.mtp),
-        ("--commit", args.commit),
-    ):
-        if given:
+    if args.device not in (None, "cuda"):
+        raise Ds4Error(
+            "Contradictory options",
+            f'--device is "{one_line(args.device)}", and --synthetic measures a GPU.',
+            "Leave out --device, or --synthetic.",
+        )
+    for option, name in _OF_FILES.items():
+        if getattr(args, name) is not None:
             raise Ds4Error(
                 "Contradictory options",
                 f"{option} was given with --synthetic, which makes its own models and measures "
@@ -52,7 +66,7 @@ def synthetic_request(args: Namespace) -> SyntheticRequest:
         CONTEXTS,
         CURVE,
         parse_int("--repeat", args.repeat),
-        parse_int("--seed", args.seed or "0"),
+        parse_int("--seed", args.seed or options.DEFAULTS["seed"]),
     )
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from ds4tui.knobs_now import policy_at
 from ds4tui.marks import Marks
-from ds4tui.paint.numbers import fraction, logits, ulps
+from ds4tui.paint.numbers import counted, fraction, logits, ulps
 from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.run_state import RunState
 from ds4tui.spans import Row, crop, width_of
+from ds4tui.state_words import compared_at, equal_at, since
 from ds4tui.visible import drawable_line
 from engine.events import CUT_SHORT, RunFailed
-from engine.paths import Numerics
 from engine.settings import as_json
-from engine.verdict import identical_kind, margin, must_be_identical, ulp_type
+from engine.verdict import identical_kind, margin, must_be_identical
 
 Level = Literal["idle", "same", "differ", "bug", "withheld", "failed"]
 
@@ -112,13 +112,21 @@ def _plain_only(record: RunRecord) -> VerdictLine:
     return VerdictLine("idle", "· PLAIN ONLY", (plain_only(record), "nothing is compared"))
 
 
-def _smallest_gap(record: RunRecord) -> str:
+def _gap_at(record: RunRecord) -> int | None:
+    """Index of the smallest top-2 gap of plain's, among the ids that both arms have."""
     plain = record.plain
     if plain is None or plain.smallest_gap is None:
+        return None
+    at = plain.smallest_gap[1]
+    return at if at < record.compared else plain.tally.smallest_gap(record.compared)
+
+
+def _smallest_gap(record: RunRecord) -> str:
+    plain, index = record.plain, _gap_at(record)
+    if plain is None or index is None:
         return ""
-    index = plain.smallest_gap[1]
-    device = record.settings.get("device", "cpu")
-    of_type = ulp_type(cast(Numerics, plain.info.numerics), device)
+    assert record.started is not None
+    of_type = record.started.ulp_type(plain.info)
     gap = margin(plain.top[index][0][1], plain.top[index][1][1], of_type)
     in_ulps = f" = {ulps(gap.ulps)} ulp {gap.ulp_type}" if gap.logits else ""
     return f"smallest gap {logits(gap.logits)}{in_ulps} at {index}"
@@ -150,56 +158,87 @@ def _so_far(record: RunRecord, arm: ArmRecord) -> VerdictLine:
 
 
 def _identical(record: RunRecord, arm: ArmRecord, key: Mapping[str, str]) -> VerdictLine:
-    ids = f"{len(arm.ids)} ids" if len(arm.ids) != 1 else "1 id"
+    return VerdictLine("same", "= IDENTICAL", _what_is_identical(record, arm, key))
+
+
+def _what_is_identical(
+    record: RunRecord, arm: ArmRecord, key: Mapping[str, str]
+) -> tuple[str, ...]:
+    assert record.plain is not None
+    most = max(len(record.plain.ids), len(arm.ids))
+    short = f" of {most} compared" if record.compared < most else ""
+    ids = counted(record.compared, "id") + short
     if arm.finished and arm.finished.reason in CUT_SHORT:
         ids += ", stopped"
-    bodies: tuple[str, ...]
     if arm.mixed:
-        return VerdictLine("same", "= IDENTICAL", (f"{ids}, {_mixed(record, arm)}",))
+        return _mixed(record, arm, ids)
     if arm.info.kind == "dspark" and not arm.cycles:
-        bodies = (f"{ids}, of the prefill that all arms share: nothing was decoded", ids)
-        return VerdictLine("same", "= IDENTICAL", bodies)
-    gap = record.plain.smallest_gap[0] if record.plain and record.plain.smallest_gap else None
+        return f"{ids}, of the prefill that all arms share: nothing was decoded", ids
+    at = _gap_at(record)
+    gap = None if at is None else record.plain.tally.gaps[at]
     kind = identical_kind(arm.finished.state_equal if arm.finished else None, gap)
-    if arm.info.commit == "strict" and kind != "state-differs":
-        equal = f", state equal after all {len(arm.cycles)} cycles"
-        whole = equal if kind == "state-equal" else ""
-        bodies = (f"{ids}{whole}   {NOT_DRAFTING}", f"{ids}   {NOT_DRAFTING}", NOT_DRAFTING)
-    elif kind == "state-equal":
-        equal = f"{ids}, state equal after all {len(arm.cycles)} cycles"
-        bodies = (f"{equal}   {_smallest_gap(record)}", equal)
-    elif kind == "cannot-show":
-        under = f"no gap under {gap:.2f}" if gap is not None else "no gap was seen"
-        short = f"{ids}, {under}: this prompt cannot show a divergence"
-        bodies = (f"{short}   {key['next_prompt']} next prompt", short)
-    elif kind == "state-differs":
-        since = f" from #{arm.first_drift.position} on" if arm.first_drift else ""
-        bodies = (
-            f"{ids}, but the state differs{since}: another prompt may part",
-            f"{ids}, state differs{since}",
-        )
-    else:
-        ids += ", state not compared to the end" if arm.info.kind == "dspark" else ""
-        bodies = (f"{ids}   {_smallest_gap(record)}", ids)
-    return VerdictLine("same", "= IDENTICAL", bodies)
+    state, short_state = _state(arm)
+    if arm.info.commit == "strict" and arm.first_drift is None:
+        return f"{ids}{state}   {NOT_DRAFTING}", f"{ids}   {NOT_DRAFTING}", NOT_DRAFTING
+    if kind == "cannot-show":
+        down = 0.0 if gap is None else math.floor(gap * 100) / 100  # so that it stays true
+        under = "no gap was seen" if gap is None else f"no gap under {down:.2f}"
+        long = f"{ids}, {under}: cannot show a divergence so far"
+        hint = f"   {key['next_prompt']} next prompt"
+        bodies = (f"{long}{state}{hint}", f"{long}{short_state}{hint}", f"{long}{short_state}")
+        return (*bodies, f"{ids}, {under} so far{short_state}")
+    if arm.first_drift is not None:
+        return f"{ids}{state}: another prompt may part", f"{ids}{short_state}"
+    return f"{ids}{state}   {_smallest_gap(record)}", f"{ids}{state}"
 
 
-def _mixed(record: RunRecord, arm: ArmRecord) -> str:
-    turns = [c for c in arm.changes if any(name == "commit" for name, _ in c.settings)]
-    policies = [arm.info.commit or "", *(dict(turn.settings)["commit"] for turn in turns)]
-    at = arm.index_at(turns[0].cycle) or 0
+def _state(arm: ArmRecord) -> tuple[str, str]:
+    """What is known of the state of an arm whose ids are identical, after a comma; and shorter."""
+    if arm.info.kind != "dspark":
+        return "", ""
+    compared, boundaries = arm.tally.compared, arm.tally.boundaries
+    drift = arm.first_drift
+    if drift is not None:
+        begins = f"from {since(drift.position, compared, boundaries)}"
+        begins += " on" if compared >= boundaries else ""
+        return f", but the state differs {begins}", f", state differs {begins}"
+    words = equal_at(compared, boundaries, len(arm.cycles))
+    return f", state {words}", f", state {words}"
+
+
+def _mixed(record: RunRecord, arm: ArmRecord, ids: str) -> tuple[str, ...]:
+    """Every policy with the index up to which it was in force, and what all of them promise."""
+    turns = {
+        turn.cycle: dict(turn.settings)["commit"]  # of several at one boundary the last counts
+        for turn in arm.changes
+        if any(name == "commit" for name, _ in turn.settings)
+    }
+    policies, starts = [arm.info.commit or ""], [0]
+    for cycle, policy in turns.items():
+        if policy != policies[-1]:
+            at = arm.index_at(cycle)
+            policies.append(policy)
+            starts.append(len(arm.ids) if at is None else at)
     settings = as_json(tuple(record.settings.items()))
     exact = all(
         must_be_identical(
             arm.info.numerics,
             policy,
             perturbed=settings.get("perturb") is not None,
-            pinned=bool(settings.get("pin")),
         )
         for policy in policies
     )
     promise = "as each of them must be" if exact else "nothing is promised"
-    return f"MIXED: {policies[0]} to #{at}, then {policies[1]}; {promise}"
+    if len(policies) == 1:
+        return (f"{ids}, MIXED: {policies[0]}, turned and turned back; {promise}",)
+    until = zip(policies, starts[1:], strict=False)
+    long = ", ".join(f"{policy} to #{end}" for policy, end in until)
+    begun = zip(policies[1:], starts[1:], strict=True)
+    short = ", ".join([policies[0], *(f"{policy} #{start}" for policy, start in begun)])
+    return (
+        f"{ids}, MIXED: {long}, then {policies[-1]}; {promise}",
+        f"{ids}, MIXED, {promise}: {short}",
+    )
 
 
 def _proposes_nothing(arm: ArmRecord) -> bool:
@@ -256,16 +295,23 @@ def _diverged(record: RunRecord, arm: ArmRecord) -> VerdictLine:
 def _cause(arm: ArmRecord) -> tuple[str, str]:
     event = arm.diverged
     assert event is not None
+    compared = arm.tally.compared, arm.tally.boundaries
     if event.cause is None:
-        return "", ""
+        if arm.info.kind != "dspark":  # recorded ids have no state
+            return "", ""
+        return f"cause not known: states {compared_at(*compared)}", "cause not known"
     if event.cause == "verify_row":
         return "cause verify_row: the states were equal", "verify_row"
     drift = event.first_drift
-    where = f": L{drift.layer} {drift.tensor} from #{drift.position}" if drift else ""
-    policy = ""
-    if arm.mixed and drift:
-        policy = f" under {policy_at(arm, arm.cycle_at(drift.position))}"
-    return f"cause state{where}{policy}", f"state #{drift.position}" if drift else "state"
+    if drift is None:
+        return "cause state", "state"
+    is_sampled = arm.tally.compared < arm.tally.boundaries
+    begins = since(drift.position, *compared)
+    words = f"cause state: L{drift.layer} {drift.tensor} from {begins}"
+    if arm.mixed:
+        seen = ", seen" if is_sampled else ""
+        words += f"{seen} under {policy_at(arm, arm.cycle_at(drift.position))}"
+    return words, f"state {'by ' if is_sampled else ''}#{drift.position}"
 
 
 def _logic_error(record: RunRecord, arm: ArmRecord, committed: str) -> VerdictLine:

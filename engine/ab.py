@@ -121,7 +121,8 @@ class Race:
             shorter = min(len(left.ids), len(right.ids))
             if comparison.diverged is None and len(left.ids) != len(right.ids):
                 text = f"{right.info.name} and plain have {len(right.ids)} and {len(left.ids)} ids"
-                yield Notice(*self._run(), "warning", f"{text}; the first {shorter} are compared.")
+                which = "only the first one is" if shorter == 1 else f"the first {shorter} are"
+                yield Notice(*self._run(), "warning", f"{text}; {which} compared.")
         yield RunFinished(*self._run(), None if withheld else identical, withheld)
 
     def _withheld(self) -> str:

@@ -125,14 +125,17 @@ def notices(parts: Parts, settings: Settings) -> Iterator[tuple[Literal["info", 
         yield (
             "info",
             f"--perturb {settings.perturb.op_class}:{settings.perturb.ulps} changes verifies on "
-            "purpose; only replay and strict still promise identical ids.",
+            f"purpose; {_STILL}.",
         )
     if settings.pin:
         yield (
             "info",
-            f"--pin {','.join(settings.pin)} makes verifies take plain's choices: a diagnostic, "
-            "which promises nothing.",
+            f"--pin {','.join(settings.pin)} makes verifies take plain's choices, a diagnostic; "
+            f"{_STILL}.",
         )
+
+
+_STILL = "only replay and strict still promise identical ids"
 
 
 def check_recorded(against: Sequence[Recorded], prompt_ids: Sequence[int], vocab_size: int) -> None:

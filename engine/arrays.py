@@ -7,12 +7,16 @@ forward is written once against both: kernels choose by the type of the arrays t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from engine.rows import Rows
 from kernels.threads import wake
+
+if TYPE_CHECKING:
+    from engine.block import Blocks
+    from engine.drafter import Drafter
 
 Array = Any
 """A numpy array, or a torch tensor on the GPU."""
@@ -77,8 +81,12 @@ class Arrays(Protocol):
                 reads a logit.
         """
 
-    def chain(self, drafter: Any) -> Any:
-        """What evaluates a drafter's blocks to their last draft at once."""
+    def blocks(self, drafter: Drafter, hidden: Array) -> Blocks:
+        """What makes a drafter's blocks here.
+
+        Args:
+            hidden: (B, D), where the drafter leaves a block's rows.
+        """
 
     def settle(self) -> None:
         """Wait until all work is done."""
@@ -130,10 +138,10 @@ class HostArrays:
             raise failure()
         return Rows(logits, taps)
 
-    def chain(self, drafter: Any) -> Any:
-        from engine.chain import HostChain
+    def blocks(self, drafter: Drafter, hidden: Array) -> Blocks:
+        from engine.host_blocks import HostBlocks
 
-        return HostChain(drafter)
+        return HostBlocks(drafter, hidden)
 
     def settle(self) -> None:
         return None

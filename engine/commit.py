@@ -1,4 +1,4 @@
-"""The five commit policies: what becomes of the state after a verify (design: the two axes).
+"""The five commit policies: what becomes of the state after a verify.
 
 Each is a few lines over the state's own operations. Knows nothing of drafters or other arms.
 """

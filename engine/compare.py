@@ -6,7 +6,7 @@ calls it after each one. All of it runs outside the arms' clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -67,8 +67,8 @@ def difference(left: Any, right: Any) -> float | None:
     return max_abs(a, b)
 
 
-def compare_states(plain: Timeline, other: Timeline, names: Sequence[tuple[int, str]]) -> Tensors:
-    """Every named (layer, tensor) of the states, then the logits.
+def compare_states(plain: Timeline, other: Timeline) -> Tensors:
+    """Every (layer, tensor) of the states, then the logits.
 
     Both states are in this process, so their live bytes themselves are compared, which costs less
     than hashing them and leaves nothing to chance.
@@ -76,7 +76,7 @@ def compare_states(plain: Timeline, other: Timeline, names: Sequence[tuple[int, 
     states = plain.state, other.state
     found = [
         (layer, name, difference(*(state.live(layer, name) for state in states)))
-        for layer, name in names
+        for layer, name in other.state.names()
     ]
     return (*found, (LOGITS_LAYER, "logits", difference(plain.row.logits, other.row.logits)))
 
@@ -102,7 +102,6 @@ class Comparison:
     first_drift: FirstDrift | None = None
     diverged: Diverged | None = None
     _equal: dict[int, bool] = field(default_factory=dict)
-    _names: tuple[tuple[int, str], ...] = ()
     _boundaries: int = 0
     _newest: int = -1
 
@@ -145,8 +144,7 @@ class Comparison:
     def _compare(self) -> StateDrift:
         other = self.other.timeline
         boundary = other.boundary
-        self._names = self._names or tuple(other.state.digest())
-        tensors = compare_states(self.plain.timeline, other, self._names)
+        tensors = compare_states(self.plain.timeline, other)
         differing = next((t for t in tensors if t[0] != LOGITS_LAYER and t[2] is not None), None)
         self._equal[boundary] = differing is None
         # At the index where the ids part the state no longer matters to the verdict.

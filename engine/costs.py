@@ -28,8 +28,8 @@ from engine.propose import Chain, Limit
 from engine.settings import KvRounding
 from engine.timeline import Target, Timeline
 
-COPIED_BYTES = 1 << 26
-"""Far more than the caches hold."""
+COPIED_BYTES, COPIED_ON_DEVICE = 1 << 26, 1 << 30
+"""Far more than the caches hold; on a device enough to outlast the launch of a copy."""
 MOST_RARE_TURNS = 10
 """Turns that measure what takes long: prefill and copy."""
 ROWS_WITHOUT_DRAFTER = 6
@@ -150,7 +150,7 @@ class Steps:
                 "No room",
                 f"Measuring at position {position} needs {position + self.rows} tokens, the "
                 f"context holds {parts.context}.",
-                "Give a smaller --depths or a larger --ctx.",
+                parts.room_hint(position + self.rows, "Give smaller --depths"),
             )
         rng = random.Random(seed)
         ids = [rng.randrange(parts.vocab_size) for _ in range(position + self.rows)]
@@ -236,11 +236,19 @@ class Steps:
         return timed(step, self._parts.settle)
 
 
-def copy_step() -> Nanoseconds:
-    """Copies `COPIED_BYTES` from one place in memory to another, on one thread."""
-    source = np.ones(COPIED_BYTES // 8)
-    target = np.zeros_like(source)
-    return lambda: timed(lambda: np.copyto(target, source))
+def copy_step(parts: Parts) -> tuple[int, Nanoseconds]:
+    """Copies from one place to another in the memory that the models are in; how many bytes.
+
+    On the CPU with one thread.
+    """
+    size = COPIED_BYTES if parts.arrays.device == "cpu" else COPIED_ON_DEVICE
+    source, target = (parts.arrays.zeros((size // 4,)) for _ in range(2))
+    source[...], target[...] = 1.0, 0.0  # the memory is there before a copy asks for it
+
+    def copy() -> None:
+        target[...] = source
+
+    return size, lambda: timed(copy, parts.settle)
 
 
 def measure(
@@ -257,7 +265,7 @@ def measure(
         progress: called with (turns done, turns in all); when it says true there are no more
             turns, and the costs are those of the turns done.
     """
-    copy, stopped = copy_step(), False
+    (copied, copy), stopped = copy_step(parts), False
     for number, position in enumerate(request.positions):
         steps = Steps(
             parts,
@@ -277,7 +285,7 @@ def measure(
 
         rare: dict[tuple[CostKind, int], Nanoseconds] = {
             ("prefill", position): steps.prefill,
-            ("copy", COPIED_BYTES): copy,
+            ("copy", copied): copy,
         }
         found = in_turns(
             _regular(steps, request.commit),
@@ -299,7 +307,7 @@ def measure(
 def _regular(steps: Steps, commit: Policy) -> dict[tuple[CostKind, int], Nanoseconds]:
     """Steps of every turn, by kind and rows."""
     found: dict[tuple[CostKind, int], Nanoseconds] = {("decode", 1): steps.decode}
-    for rows in range(1, steps.rows + 1):
+    for rows in range(2, steps.rows + 1):  # a single row is a decode
         found["verify", rows] = partial(steps.verify, rows)
     if steps.block_size:
         found["draft", 0] = partial(steps.draft, 2.0)

@@ -23,10 +23,6 @@ class DraftVocabulary:
         self._ids = ids
         self.rows = size if ids is None else len(ids)
 
-    def token(self, row: int) -> int:
-        """The token of a row of the head; a negative number stays what it is."""
-        return row if self._ids is None or row < 0 else int(self._ids[row])
-
     def spread(self, scores: np.ndarray) -> np.ndarray:
         """(Vd,) scores of the head's rows as (V,), -inf for tokens that cannot be drafted."""
         if self._ids is None:

@@ -1,8 +1,9 @@
 """The DSpark drafter: context rows from the target's taps, and a block of drafts.
 
 A block `[anchor, noise, ...]` at positions L.. runs through the drafter's stages in one pass; its
-rows see each other and the last `window` context rows, which end at position L - 1. The Markov head
-and the confidence head are evaluated row by row, as far as they are asked. Owns no target state.
+rows see each other and the last `window` context rows, which end at position L - 1. What follows
+(the head, then row by row the Markov and the confidence head) is `engine.block`'s. Owns no target
+state.
 Source: DeepSeek-V4-Flash-DSpark's reference `inference/model.py`, as restated by public ports.
 """
 
@@ -97,7 +98,7 @@ class Drafter:
         self._main = arrays.zeros((MAX_ROWS, model.config.dim))
         self._taps = arrays.zeros((MAX_ROWS, len(config.target_layers) * model.config.dim))
         self._places = arrays.zeros((MAX_ROWS,), "int64")
-        self._chain = arrays.chain(self)
+        self._blocks = arrays.blocks(self, self._buffers.hidden)
 
     def new_context(self) -> DrafterContext:
         """Empty rings."""
@@ -143,8 +144,8 @@ class Drafter:
         Its rows see the context rows before `position`, the last `window` of them.
 
         Args:
-            rows: most drafts that the chain looks for; None = the whole block.
-            gate: the chain may end at a confidence below it; 0 = no gate.
+            rows: most drafts that will be asked for; None = the whole block.
+            gate: confidence below which none will be; 0 = no gate.
         """
         b, size = self._buffers, self.block_size
         ids = [anchor] + [self.noise_id] * (size - 1)
@@ -153,15 +154,14 @@ class Drafter:
         span = max(context.start, end - self.window), end, size
         self._arrays.put(b.spans[0], [span] * size)
         b.origin = self._arrays.scalar(position, b.origin)
-        block: Block = self._chain.block(context, anchor, size if rows is None else rows, gate)
-        return block
+        return self._blocks.make(context, anchor, size if rows is None else rows, gate)
 
     def draft(
         self, context: DrafterContext, anchor: int, position: int
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """A whole block's drafts without any rule, and their confidences."""
         found = self.block(context, anchor, position).found
-        return found.tokens[1:], found.confidences
+        return tuple(found.tokens[1:]), tuple(found.confidences)
 
     def evaluate(self, context: DrafterContext) -> Buffers:
         """The block's hidden rows, from the buffers' ids, positions, spans and origin.

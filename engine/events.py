@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from engine.verdict import ulp_type
+
 Source = Literal["prefill", "plain", "draft", "bonus"]
 FinishReason = Literal["eos", "stop", "length", "context", "cancelled"]
 SuiteKind = Literal["matrix", "sweep", "set"]
@@ -71,6 +73,11 @@ class FileInfo:
     parameters: int
     quantisation: tuple[tuple[str, int, int], ...]
     drafted: int = 0
+
+
+def target_types(files: tuple[FileInfo, ...]) -> tuple[str, ...]:
+    """Types of the target's tensors."""
+    return tuple(kind for file in files if file.role == "target" for kind, *_ in file.quantisation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,11 @@ class RunStarted(Event):
     prompt_index: int = 0
     category: str = ""
     cached: int = 0
+
+    def ulp_type(self, arm: ArmInfo) -> str:
+        """The type in whose ulps the gaps of an arm's rows are told."""
+        device = dict(self.settings).get("device", "cpu")
+        return ulp_type(arm.numerics, device, target_types(self.files))
 
     def block_of(self, arm: ArmInfo) -> int:
         """Drafts of a whole block of an arm, 0 for one that drafts nothing by its kind."""

@@ -12,7 +12,7 @@ from engine.config import ModelConfig
 from engine.gguf import GGUFFile
 
 ROW_ELEMENT_BYTES = 4
-"""Rows of a state are float32 on the CPU."""
+"""Rows of a state are float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,7 @@ class Floor:
         return self.weights + self.rows
 
 
-def decode_floor(
-    file: GGUFFile, config: ModelConfig, position: int, element_bytes: int = ROW_ELEMENT_BYTES
-) -> Floor:
+def decode_floor(file: GGUFFile, config: ModelConfig, position: int) -> Floor:
     """What a decode at `position` reads at least.
 
     Of routed experts only those in use count, of the embedding and of the experts by token id one
@@ -44,7 +42,7 @@ def decode_floor(
         if chooses or ".indexer." not in expected.name:
             weights += tensor.nbytes * _share(config, tensor.name, tensor.shape[0])
     rows = sum(_elements(config, ratio, position) for ratio in config.ratios)
-    return Floor(round(weights), round(rows * element_bytes))
+    return Floor(round(weights), round(rows * ROW_ELEMENT_BYTES))
 
 
 def _completed(position: int, ratio: int) -> int:

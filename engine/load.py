@@ -84,6 +84,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
         files=tuple(infos),
         vocab_size=config.vocab_size,
         context=model.context,
+        longest_context=config.context_length,
         window=config.window,
         layer_kinds=config.ratios,
         eos_id=config.eos_id,
@@ -102,6 +103,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
                 first_position(config, config.window + MAX_ROWS, model.context),
             )
         ),
+        arrays=arrays,
         settle=None if files.device == "cpu" else arrays.settle,
         rehearse=None if files.device == "cpu" else _rehearse,
         load_ns=time.perf_counter_ns() - began,

@@ -1,6 +1,6 @@
 """What a DSpark arm sends to the verify: budgets, the Markov chain, the confidence prefix.
 
-Owns the lazy order of spec section 1.9 (first confidence before any head). Knows neither states nor
+A draft is asked for only when its confidence has passed the gate. Knows neither states nor
 policies.
 """
 
@@ -151,7 +151,7 @@ class Chain:
         if best is not None and best not in self._rules.excluded(ahead):
             return best
         if previous is not None:
-            logits, _ = self._block.scores(row, previous)
+            logits = self._block.scores(row, previous)
         else:
             logits = self._block.logits(row)
         left = self._rules.process(logits, ahead)

@@ -53,6 +53,9 @@ class State(Protocol):
     def clone(self) -> State:
         """An independent copy."""
 
+    def names(self) -> tuple[tuple[int, str], ...]:
+        """(layer, tensor) of everything that `live` gives and `digest` hashes."""
+
     def digest(self) -> dict[tuple[int, str], bytes]:
         """(layer, tensor) -> hash of the live bytes."""
 
@@ -78,7 +81,7 @@ class Model(Protocol):
 
 
 class Block(Protocol):
-    """One drafted block, evaluated as far as it is asked."""
+    """One drafted block."""
 
     def best(self, row: int, previous: int | None) -> int | None:
         """The best token of a row after `previous` (None = without bias), where it is known."""
@@ -89,8 +92,8 @@ class Block(Protocol):
     def logits(self, row: int) -> Array:
         """(V,) float32 without the Markov bias."""
 
-    def scores(self, row: int, previous: int) -> tuple[Array, int]:
-        """(V,) float32 logits with the Markov bias after a token, and their argmax."""
+    def scores(self, row: int, previous: int) -> Array:
+        """(V,) float32 logits with the Markov bias after a token."""
 
 
 class Drafter(Protocol):
@@ -117,6 +120,6 @@ class Drafter(Protocol):
     def block(
         self, context: Any, anchor: int, position: int, rows: int | None = None, gate: float = 0.0
     ) -> Block:
-        """The block `[anchor, noise...]` at `position`.., asked for drafts up to `rows` (None =
-        all) or to a confidence below `gate` (0 = no gate).
+        """The block `[anchor, noise...]` at `position`.., of which at most `rows` drafts (None =
+        all) will be asked for, and none from a confidence below `gate` on (0 = no gate).
         """

@@ -16,7 +16,15 @@ from engine.compare import Lane
 from engine.decode import Control, Stamp
 from engine.environment import environment
 from engine.errors import Ds4Error
-from engine.events import ArmInfo, Event, LoadProgress, Notice, RunFinished, RunStarted
+from engine.events import (
+    ArmInfo,
+    Event,
+    LoadProgress,
+    Notice,
+    RunFinished,
+    RunStarted,
+    target_types,
+)
 from engine.greedy import Rules
 from engine.lanes import LaneMaker, Start, evaluate_prompt, prefill_plan
 from engine.parts import Parts
@@ -129,7 +137,7 @@ class Run:
                 "Run the prompt as a first turn.",
             )
         new = render(self._parts, request.prompt, said)
-        self._check_room(len(said) + len(new))
+        self._check_room(len(said), len(new))
         check_recorded(request.against, [*said, *new], self._parts.vocab_size)
         plans, controls = arm_plans(self._parts, settings, request.against)
         control.limit = settings.max_tokens
@@ -181,13 +189,15 @@ class Run:
         gate = parts.gates[path] if knobs.confidence is None else knobs.confidence
         return replace(knobs, mtp=path, confidence=gate)
 
-    def _check_room(self, length: int) -> None:
-        context = self._parts.context
-        if length > context:
+    def _check_room(self, said: int, new: int) -> None:
+        parts, what, less = self._parts, "The prompt", "Shorten it"
+        if said:
+            what, less = "The conversation with this turn", "Run it as a first turn"
+        if said + new > parts.context:
             raise Ds4Error(
                 "Prompt too long",
-                f"The prompt has {length} tokens, the context holds {context}.",
-                "Shorten the prompt or raise --ctx.",
+                f"{what} has {said + new} tokens, the context holds {parts.context}.",
+                parts.room_hint(said + new, less),
             )
 
     def _started(
@@ -313,7 +323,6 @@ class Run:
             settings.numerics,
             arm.knobs.commit,
             perturbed=settings.perturb is not None,
-            pinned=bool(settings.pin),
         )
 
     def _progress(self, stage: str) -> Callable[[int, int], None]:
@@ -330,7 +339,7 @@ class Run:
         return RaceRules(
             settings.digest_every or 0,
             settings.near_tie_ulps,
-            ulp_type(settings.numerics, self._files.device),
+            ulp_type(settings.numerics, self._files.device, target_types(self._parts.files)),
         )
 
     def _explainer(self, maker: LaneMaker) -> Callable[[int, int], tuple[str, ...]]:

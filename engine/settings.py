@@ -1,8 +1,7 @@
 """Everything that a run can be told, with defaults and the sentences for what cannot be.
 
-Owns names, defaults and ranges of the options (design: command line) and their form as text in
-events. Knows neither the command line's syntax nor the model; what needs a loaded model is checked
-in `engine.session`.
+Owns names, defaults and ranges of the options and their form as text in events. Knows neither the
+command line's syntax nor the model; what needs a loaded model is checked in `engine.session`.
 """
 
 from __future__ import annotations
@@ -175,13 +174,23 @@ class Settings:
         check_names("--pin", self.pin, PINS)
         if not self.batch_ops:
             raise _refused("--batch-ops", "names no class", f"some of {', '.join(OP_CLASSES)}")
-        if set(self.batch_ops) != set(OP_CLASSES) and self.numerics == "invariant":
-            raise Ds4Error(
-                "Contradictory options",
+        if self.numerics == "invariant" and self.why_split:
+            raise Ds4Error("Contradictory options", self.why_split, "Leave one of them out.")
+
+    @property
+    def why_split(self) -> str:
+        """What `invariant` would ignore of these settings, in a sentence; "" = nothing."""
+        if set(self.batch_ops) != set(OP_CLASSES):
+            return (
                 "--batch-ops was given with --numerics invariant, whose verifies have no batch path"
-                " to restrict.",
-                "Leave one of them out.",
+                " to restrict."
             )
+        if self.pin and self.perturb is None:
+            return (
+                "--pin was given with --numerics invariant, whose verifies choose as plain does "
+                "unless --perturb changes them."
+            )
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,12 +218,14 @@ class State:
             first = self.position - self.position % ratio - (ratio if ratio == 4 else 0)
         return array[np.arange(max(first, 0), self.position) % array.shape[0]]
 
+    def names(self) -> tuple[tuple[int, str], ...]:
+        """(layer, tensor) of all tensors, in order."""
+        layers = range(self._layout.config.layers)
+        return tuple((layer, tensor) for layer in layers for tensor in self.tensors(layer))
+
     def digest(self) -> dict[tuple[int, str], bytes]:
         """(layer, tensor) -> 16-byte hash of the live bytes."""
         return {
-            (layer, tensor): hashlib.blake2b(
-                self.live(layer, tensor).tobytes(), digest_size=16
-            ).digest()
-            for layer in range(self._layout.config.layers)
-            for tensor in self.tensors(layer)
+            name: hashlib.blake2b(self.live(*name).tobytes(), digest_size=16).digest()
+            for name in self.names()
         }

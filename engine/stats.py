@@ -13,6 +13,7 @@ import math
 import random
 import struct
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +24,7 @@ from engine.events import (
     CycleFinished,
     Diverged,
     Event,
+    FirstDrift,
     RunStarted,
     StateDrift,
     TimeSplit,
@@ -61,7 +63,7 @@ class ArmTally:
     `token_ns` holds per id the engine time of its step, spread evenly over the step's tokens;
     0 for the token that comes from prefill. `gaps` are the top-2 gaps of the rows that the ids
     came from, `best` the highest logits of those rows. `counts` are those of `cycles`; the depths
-    add up to ids - 1.
+    add up to ids - 1. `compared` counts the boundaries at which the states were compared.
     """
 
     block_size: int = 0
@@ -73,7 +75,9 @@ class ArmTally:
     time: TimeSplit = field(default_factory=TimeSplit)
     first_drift: StateDrift | None = None
     diverged: Diverged | None = None
+    compared: int = 0
     counts: CycleCounts = field(init=False)
+    _ends: array[int] = field(default_factory=lambda: array("q"))
 
     def __post_init__(self) -> None:
         self.counts = CycleCounts.of(self.cycles, self.block_size)
@@ -86,13 +90,16 @@ class ArmTally:
             case CycleFinished():
                 self.cycles.append(event)
                 self.counts.add(event)
+                self._ends.append(event.index + event.depth - 1)
             case Diverged():
                 self.diverged = event
                 # States compared at the very index where the ids part are no drift before it.
                 if self.first_drift is not None and self.first_drift.index >= event.index:
                     self.first_drift = None
-            case StateDrift() if self.first_drift is None and differs(event):
-                self.first_drift = event
+            case StateDrift():
+                self.compared += 1
+                if self.first_drift is None and differs(event):
+                    self.first_drift = event
             case _:
                 pass
 
@@ -118,6 +125,16 @@ class ArmTally:
             return None
         return ratio((len(self.ids) - 1) * 1e9, self.decode_ns)
 
+    @property
+    def boundaries(self) -> int:
+        """Boundaries at which the states could have been compared, up to where the ids part.
+
+        A DSpark arm has one before its first cycle and one after each.
+        """
+        parted = self.diverged
+        ends = len(self._ends) if parted is None else bisect_right(self._ends, parted.index)
+        return 1 + ends
+
     def smallest_gap(self, among: int | None = None) -> int | None:
         """Index of the smallest top-2 gap that was met; the first of equal ones.
 
@@ -131,6 +148,14 @@ class ArmTally:
 def differs(drift: StateDrift) -> bool:
     """A tensor of the state differs; logits are no state."""
     return any(layer >= 0 and value is not None for layer, _, value in drift.tensors)
+
+
+def first_difference(drift: StateDrift | None) -> FirstDrift | None:
+    """The first tensor of the state that differs in a comparison, None when none does."""
+    for layer, tensor, value in drift.tensors if drift is not None else ():
+        if drift is not None and layer >= 0 and value is not None:
+            return FirstDrift(drift.index, layer, tensor, value)
+    return None
 
 
 def tally(events: Iterable[Event]) -> list[ArmTally]:

@@ -25,8 +25,8 @@ CONTEXTS = (512, 8192, 65536)
 """Tokens before the steps."""
 CURVE = (1024, 2048, 4096, 16384, 32768)
 """Tokens before further decodes, whose cost is to be seen growing."""
-CYCLES = 60
-"""Cycles of the drafting run."""
+CYCLES, IN_A_ROW = 60, 10
+"""Cycles of the drafting run, and how many are taken before as many plain tokens."""
 BATCHES = (2, 3, 4, 5, 6, 1, 2, 3, 4)
 """Rows of the batches whose bits are compared with those of single tokens."""
 COPIED = 4 << 30
@@ -80,7 +80,7 @@ def measure_synthetic(
     target_file, drafter_file = synthetic_pair(request.recipe, request.layers)
     from engine.cuda.check import require_cuda
 
-    require_cuda()
+    require_cuda("--synthetic", instead="")
     from engine.cuda.arrays import DeviceArrays
     from engine.cuda.synthetic import build, require_device_memory
 
@@ -178,7 +178,7 @@ class Bench:
             ("draft", self._block): partial(self._draft, context, state),
             ("split decode", 1): partial(self._forward, state, 1, DECODE["split"]),
         }
-        for rows in range(1, width + 1):
+        for rows in range(2, width + 1):  # a single row is a decode
             kinds["verify", rows] = partial(self._forward, state, rows, Plan("invariant"))
         kinds["split verify", width] = partial(self._forward, state, width, Plan("batch"))
 
@@ -236,8 +236,12 @@ class Bench:
         return decode_floor(file, c, position).total + more
 
     def drafting_run(self, position: int) -> Document:
-        """Plain decode and drafting cycles whose depths follow the request's distribution."""
+        """Plain decode and drafting cycles whose depths follow the request's distribution.
+
+        Each is taken as it comes in a run, some in a row, and both in turns.
+        """
         state, context = self.state(position)
+        alone, _ = self.state(position)
         plan = Plan("invariant")
         taps = self._rows(state, 1, DECODE["invariant"]).taps
         depths = self._rng.choices(
@@ -254,13 +258,17 @@ class Bench:
             self.drafter.extend(context, rows.taps[:depth], snapshot.position)
 
         def token() -> None:
-            self._choose(self._rows(state, 1, DECODE["invariant"]))
+            self._choose(self._rows(alone, 1, DECODE["invariant"]))
 
         for depth in (2, *range(1, self._block + 2), *range(1, self._block + 2)):
             cycle(depth)
+            token()
         self.model.arrays.settle()
-        drafting = sum(self._timed(partial(cycle, depth)) for depth in depths)
-        plain = sum(self._timed(token) for _ in range(CYCLES))
+        drafting = plain = 0
+        for first in range(0, CYCLES, IN_A_ROW):
+            some = depths[first : first + IN_A_ROW]
+            drafting += sum(self._timed(partial(cycle, depth)) for depth in some)
+            plain += sum(self._timed(token) for _ in some)
         tokens = sum(depths)
         return {
             "cycles": CYCLES,

@@ -1,17 +1,15 @@
 """What a divergence is, and what identical ids prove: margins in ulps, verdicts, kinds.
 
-Pure functions over numbers (design: verdict on a divergence). Knows no arms and no events.
+Pure functions over numbers. Knows no arms and no events.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
-
-from engine.paths import Numerics
 
 Verdict = Literal["exact-tie", "near-tie", "large-margin"]
 EXACT_POLICIES = ("replay", "strict")
@@ -22,7 +20,7 @@ _TYPES = {"F16": (10, -14), "BF16": (7, -126), "F32": (23, -126)}
 """Mantissa bits and smallest normal exponent."""
 
 NO_NEAR_TIE_LOGITS = 1.0
-"""A prompt whose smallest top-2 gap is not under this cannot show a divergence."""
+"""Ids among which no top-2 gap was under this are said to be unable to show a divergence."""
 
 
 def ulp(value: float, ulp_type: str) -> float:
@@ -34,9 +32,19 @@ def ulp(value: float, ulp_type: str) -> float:
     return math.ldexp(1.0, max(exponent, least) - bits)
 
 
-def ulp_type(numerics: Numerics, device: str) -> str:
-    """The type to which activations are rounded: F32 in `invariant` on the CPU, else F16."""
-    return "F32" if numerics == "invariant" and device == "cpu" else "F16"
+NARROW_TYPES = ("Q8_0", "MXFP4")
+"""Matrices that the CPU multiplies with activations of 16 bits in `invariant` too."""
+
+
+def ulp_type(numerics: str, device: str, types: Iterable[str]) -> str:
+    """The type to which activations are rounded: F16, or F32 in `invariant` on the CPU where all
+    matrices are wide. Integers of 16 bits count as F16, which is the coarser of the two.
+
+    Args:
+        types: of the target's tensors.
+    """
+    is_wide = numerics == "invariant" and device == "cpu" and not {*NARROW_TYPES} & {*types}
+    return "F32" if is_wide else "F16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +75,9 @@ def identical_kind(state_equal: bool | None, smallest_gap: float | None) -> Iden
     """What equal ids prove.
 
     Args:
-        state_equal: the states were equal at every compared boundary; None = not compared.
-        smallest_gap: smallest top-2 gap that plain decode met, in logits.
+        state_equal: the states were equal at every boundary compared, of which there may be fewer
+            than cycles; None = not compared to the end.
+        smallest_gap: smallest top-2 gap that plain decode met in these ids, in logits.
     """
     if state_equal:
         return "state-equal"
@@ -77,13 +86,13 @@ def identical_kind(state_equal: bool | None, smallest_gap: float | None) -> Iden
     return "not-compared" if state_equal is None else "state-differs"
 
 
-def must_be_identical(numerics: str, commit: str, *, perturbed: bool, pinned: bool) -> bool:
-    """Whether an arm promises plain's ids and plain's state after every cycle (design: two axes).
+def must_be_identical(numerics: str, commit: str, *, perturbed: bool) -> bool:
+    """Whether an arm promises plain's ids and plain's state after every cycle.
 
-    Fault injection and pinned choices void what `invariant` promises, not what replaying does.
+    Fault injection voids what `invariant` promises, not what replaying does.
     """
     exact = commit in EXACT_POLICIES
-    return exact or (numerics == "invariant" and not perturbed and not pinned)
+    return exact or (numerics == "invariant" and not perturbed)
 
 
 def length_pattern(first_index: Mapping[int, int | None]) -> str:

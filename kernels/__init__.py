@@ -1,7 +1,8 @@
 """Numeric primitives: one folder per op, each with a readable reference. Knows no model.
 
 An op's folder holds `reference.py` (plain torch, float32), `cpu_kernel.py` (compiled by numba) and
-one module of public functions that takes numpy arrays. Importing this package imports none of them.
+`triton_kernel.py` (for CUDA). The public functions in its `__init__.py` take numpy arrays, for the
+CPU, or CUDA tensors. Importing this package imports none of them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from rich.cells import cell_len
 
 from ds4tui.cycle_data import time_of
@@ -14,8 +12,7 @@ from ds4tui.run_record import ArmRecord, RunRecord
 from ds4tui.spans import Row, Span, crop, fit, spread
 from ds4tui.visible import drawable_line
 from engine.events import CycleFinished
-from engine.paths import Numerics
-from engine.verdict import margin, ulp, ulp_type
+from engine.verdict import margin, ulp
 
 
 def top_title(record: RunRecord, arm: ArmRecord, place: int) -> tuple[str, str]:
@@ -30,7 +27,8 @@ def top_title(record: RunRecord, arm: ArmRecord, place: int) -> tuple[str, str]:
 
 
 def _ulp_type(record: RunRecord, arm: ArmRecord) -> str:
-    return ulp_type(cast(Numerics, arm.info.numerics), record.settings.get("device", "cpu"))
+    assert record.started is not None
+    return record.started.ulp_type(arm.info)
 
 
 def top_rows(record: RunRecord, arm: ArmRecord, place: int, width: int, marks: Marks) -> list[Row]:

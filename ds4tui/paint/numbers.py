@@ -14,6 +14,11 @@ def fraction(value: float | None, digits: int = 3) -> str:
     return text[1:] if text.startswith("0.") else text[: digits + 2]
 
 
+def counted(count: int, what: str) -> str:
+    """`1 id`, `20 ids`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def ms(value: float) -> str:
     """Milliseconds per token in at most four cells: `2.49`, `.31`, `31.2`, `312`."""
     if value >= 9.995:

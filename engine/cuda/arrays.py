@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,10 @@ import torch
 from engine.arrays import Array
 from engine.cuda.rows import Best, DeviceRows, Twin, staged
 from kernels.cuda.lanes import open_lanes
+
+if TYPE_CHECKING:
+    from engine.block import Blocks
+    from engine.drafter import Drafter
 
 Result = TypeVar("Result")
 
@@ -132,11 +136,11 @@ class DeviceArrays:
             self._ended.synchronize()
             self._waited = True
 
-    def chain(self, drafter: Any) -> Any:
-        """Evaluates a drafter's blocks, head, Markov chain and confidences in one go."""
-        from engine.cuda.chain import Chain
+    def blocks(self, drafter: Drafter, hidden: Array) -> Blocks:
+        """Makes a drafter's blocks: hidden rows, head, Markov chain, confidences in one go."""
+        from engine.cuda.blocks import DeviceBlocks
 
-        return Chain(drafter, self)
+        return DeviceBlocks(drafter, self, hidden)
 
     def settle(self) -> None:
         """Wait until all work is done."""

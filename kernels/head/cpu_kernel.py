@@ -7,19 +7,18 @@ import numpy as np
 from kernels.cpu.compiling import inline, kernel
 from kernels.cpu.lanes import address
 from kernels.cpu.matrix import product
-from kernels.cpu.row_lanes import sum_squares
-from kernels.cpu.rows import perturb, rms_norm
+from kernels.cpu.row_lanes import scale_by_row, sum_squares
+from kernels.cpu.rows import inverse_rms, perturb
 
 
 @inline
-def head_rows(x, norm, words, epsilon, logits, space, flags):  # type: ignore[no-untyped-def]
-    """logits = product of the normed rows."""
-    rows, width = x.shape
+def head_rows(x, rows, width, norm, words, epsilon, logits, vocab, space, flags):  # type: ignore[no-untyped-def]
+    """Logits of rows: the product of the normed ones; all arrays by address."""
     for r in range(rows):
         offset = 4 * width * r
-        rms_norm(address(x) + offset, norm, epsilon, address(space) + offset)
-    vocab = logits.shape[1]
-    product(address(words), rows, address(space), width, address(logits), vocab, flags)
+        scale = inverse_rms(x + offset, width, epsilon)
+        scale_by_row(x + offset, width, scale, norm, space + offset)
+    product(words, rows, space, width, logits, vocab, flags)
 
 
 @kernel(
@@ -28,7 +27,10 @@ def head_rows(x, norm, words, epsilon, logits, space, flags):  # type: ignore[no
 )
 def head(x, norm, words, epsilon, logits, positions, space, mode):  # type: ignore[no-untyped-def]
     rows, vocab = logits.shape
-    head_rows(x, norm, words, epsilon, logits, space, mode[0])
+    head_rows(
+        address(x), rows, x.shape[1], address(norm), address(words), epsilon, address(logits),
+        vocab, address(space), mode[0],
+    )  # fmt: skip
     perturb(address(logits), vocab, rows, vocab, positions, mode)
     for r in range(rows):
         if not np.isfinite(sum_squares(address(logits) + 4 * r * vocab, vocab)):

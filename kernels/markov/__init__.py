@@ -13,10 +13,9 @@ import numpy as np
 
 @cache
 def _cpu() -> Any:
-    from kernels.cpu.workspace import workspace
     from kernels.markov import cpu_kernel
 
-    return cpu_kernel, workspace
+    return cpu_kernel
 
 
 @cache
@@ -39,7 +38,7 @@ def markov_scores(
     """
     if not isinstance(logits, np.ndarray):
         return int(_cuda().markov_scores(table, previous, output, logits, out))
-    best: int = _cpu()[0].markov_scores(table, previous, output.words, logits, out)
+    best: int = _cpu().markov_scores(table, previous, output.words, logits, out)
     return best
 
 
@@ -53,52 +52,60 @@ def confidence(
     """
     if not isinstance(hidden, np.ndarray):
         return float(_cuda().confidence(hidden, table, previous, weights, bias))
-    found: float = _cpu()[0].confidence(hidden, table, previous, weights, bias)
+    found: float = _cpu().confidence(hidden, table, previous, weights, bias)
     return found
 
 
-_NO_IDS, _NO_WEIGHTS = np.zeros(0, np.int64), np.zeros(0, np.float32)
-
-
-def chain(
-    hidden: np.ndarray,
-    norm: np.ndarray,
-    output: Any,
-    epsilon: float,
-    logits: np.ndarray,
-    table: np.ndarray,
-    markov_output: Any,
-    vocabulary: np.ndarray | None,
-    weights: np.ndarray | None,
-    bias: float,
-    scores: np.ndarray,
-    tokens: np.ndarray,
-    confidences: np.ndarray,
-    rows: int,
-    gate: float,
-) -> int:
+class HeadChain:
     """The head over a block's rows, then row by row confidence and draft; on the CPU.
 
     Row r's confidence and draft are those of `confidence` and `markov_scores` after tokens[r]; the
-    draft becomes tokens[r + 1]. It ends at the first confidence below the gate, for row 0 before
-    any head, and at the first draft whose score is NaN or -inf.
+    draft becomes tokens[r + 1].
 
     Args:
-        hidden: (B, D) float32. norm: (D,). output: packed (Vd, D). table: (V, r) float32.
-        markov_output: packed (Vd, r).
+        hidden: (B, D) float32, read at every run.
+        norm, output, epsilon: of the head, (D,), packed (Vd, D) and its norm's.
+        table, markov_output: (V, r) float32 and packed (Vd, r).
         vocabulary: (Vd,) int64, the tokens of the head's rows; None = their numbers.
-        weights: (D + r,) float32; None = every confidence is 1.
-        logits, scores: (B, Vd), (Vd,) float32, written.
-        tokens: (B + 1,) int64, of which [0] is given. confidences: (B,) float64, written.
-        rows: most drafts, 0..B. gate: 0 = none, which passes a NaN too.
-    Returns:
-        How many drafts there are.
+        weights, bias: of the confidence, (D + r,) float32; None = every confidence is 1.
+
+    Attributes:
+        logits: (B, Vd) float32 of the rows that the head was evaluated for.
+        tokens: (B + 1,) int64, of which [0] is given. confidences: (B,) float32.
     """
-    cpu, workspace = _cpu()
-    known: int = cpu.chain(
-        hidden, norm, output.words, epsilon, logits, table, markov_output.words,
-        _NO_IDS if vocabulary is None else vocabulary,
-        _NO_WEIGHTS if weights is None else weights,
-        bias, scores, tokens, confidences, rows, gate, workspace(hidden.size),
-    )  # fmt: skip
-    return known
+
+    def __init__(
+        self,
+        hidden: np.ndarray,
+        norm: np.ndarray,
+        output: Any,
+        epsilon: float,
+        table: np.ndarray,
+        markov_output: Any,
+        vocabulary: np.ndarray | None,
+        weights: np.ndarray | None,
+        bias: float,
+    ) -> None:
+        (rows, width), size = hidden.shape, output.outputs
+        self.logits = np.empty((rows, size), np.float32)
+        self.tokens = np.zeros(rows + 1, np.int64)
+        self.confidences = np.zeros(rows, np.float32)
+        made = self.logits, np.empty(size, np.float32), self.tokens, self.confidences
+        own = hidden, norm, output.words, table, markov_output.words, vocabulary, weights
+        self._kept = (*own, *made, np.empty(hidden.size, np.float32))
+        at = [0 if array is None else array.ctypes.data for array in self._kept]
+        self._words = np.array([width, table.shape[1], size, *at], np.int64)
+        self._epsilon, self._bias = epsilon, bias
+
+    def run(self, rows: int, gate: float) -> int:
+        """Go on to the first confidence below the gate, for row 0 before any head, or to the first
+        draft whose score is NaN or -inf.
+
+        Args:
+            rows: most drafts, 0..B; the head is evaluated for as many rows.
+            gate: 0 = none, which passes a NaN too.
+        Returns:
+            How many drafts there are.
+        """
+        known: int = _cpu().chain(self._words, self._epsilon, self._bias, rows, gate)
+        return known

@@ -249,6 +249,7 @@ class _Run:
             yield LoadProgress(*self.head(-1), "prefill", done, len(PROMPT_IDS))
         for arm, ids in enumerate((self.plain, self.dspark)):
             yield from self.commit(arm, 0, ids[:1], ("prefill",), TimeSplit(prefill=31 * MS))
+        yield self.drift(0)
         plan = cycle_plan(self.script)
         at = [1, 1]
         cycle = 0
@@ -404,7 +405,7 @@ class _Run:
             yield self.drift(index + accepted)
 
     def drift(self, evaluated: int) -> Event:
-        drifting = self.script.drifts
+        drifting = self.script.drifts and evaluated
         tensors = tuple(
             (
                 layer,
@@ -461,6 +462,31 @@ def mixed_run(*turns: tuple[int, tuple[tuple[str, str], ...]]) -> list[Event]:
             events.append(SettingsChanged(event.run_id, 1, event.t_ns, event.cycle, changed))
         events.append(event)
     return events
+
+
+def sampled(
+    events: Sequence[Event], every: int, *, cause: str | None = "state", drift: int = 3
+) -> list[Event]:
+    """The same run with its states compared at every n-th boundary, 0 = never.
+
+    Args:
+        cause, drift: of the divergence, as far as it is known then; the drift's index.
+    """
+    out: list[Event] = []
+    seen = 0
+    for event in events:
+        if isinstance(event, StateDrift):
+            seen += 1
+            if not every or (seen - 1) % every:
+                continue
+        elif isinstance(event, ArmFinished) and not every:
+            event = replace(event, state_equal=None)
+        elif isinstance(event, Diverged):
+            found = event.first_drift if cause == "state" else None
+            found = None if found is None else replace(found, position=drift)
+            event = replace(event, cause=cause, first_drift=found)  # type: ignore[arg-type]
+        out.append(event)
+    return out
 
 
 def plain_run() -> list[Event]:

@@ -12,10 +12,8 @@ from engine.events import (
     LoadProgress,
     RunFinished,
     RunStarted,
-    StateDrift,
     SuiteFinished,
     SuiteStarted,
-    TokensCommitted,
     TokenText,
 )
 from tests.ds4tui import streams
@@ -116,11 +114,6 @@ def _run(
         for event in plain
         if event.arm <= 0 and not isinstance(event, RunStarted | RunFinished | LoadProgress)
     ]
-    for arm, events in enumerate(arms, start=1):
-        start = next(e for e in events if isinstance(e, StateDrift))
-        equal = tuple((layer, name, None) for layer, name, _ in start.tensors)
-        first = next(e for e in events if isinstance(e, TokensCommitted))
-        kept.append(StateDrift(run_id, arm, first.t_ns, 0, len(streams.PROMPT_IDS), equal))
     merged = list(heapq.merge(sorted(kept, key=_time), *arms, key=_time))
     yield from merged
     identical = not any((f"{numerics} {policy}", prompt) in parted for policy in policies)

@@ -56,6 +56,7 @@ class SweepScript:
         differs: first unequal index by cell.
         pace: factor of the machine's times by run.
         noise: standard deviation of a step's time, as a share.
+        settings: more of what every run announces.
     """
 
     groups: Sequence[Sequence[str]] = GROUPS
@@ -70,6 +71,7 @@ class SweepScript:
     suite_id: str = "s1"
     numerics: str = "invariant"
     policy: str = "prefix"
+    settings: Sequence[tuple[str, str]] = ()
 
 
 def sweep(script: SweepScript = SweepScript(), until_run: int | None = None) -> list[Event]:
@@ -139,7 +141,10 @@ class _Run:
             *(self.info(cell) for cell in self.group),
         )
         files = (FileInfo("target", "t.gguf", "ab" * 32, 1, "deepseek4", "tiny", 21_000_000, ()),)
-        settings = (("numerics", script.numerics), ("commit", script.policy), ("chat", "true"))
+        settings = (
+            *(("numerics", script.numerics), ("commit", script.policy), ("chat", "true")),
+            *(("max_tokens", str(script.tokens)), *script.settings),
+        )
         prompt_ids = tuple(range(900, 918))
         words = tuple((n, f" w{n}".encode()) for n in sorted({*self.ids, 2000}))
         yield TokenText(*self.head(-1), words)

@@ -142,7 +142,7 @@ def test_short_runs_have_no_rate_and_no_crash(
         assert arm["finish_reason"] == "length"
     assert found["arms"][1]["accept_rate"] is None
     if tokens == "1":
-        assert NOTHING_DECODED in ab_text.identical(found["arms"][1])
+        assert NOTHING_DECODED in ab_text.identical(found["arms"][1], 1)
 
 
 def test_a_final_eos_is_an_id_but_no_text(loaded: list[Engine], tmp_path: Path) -> None:
@@ -335,7 +335,26 @@ def test_a_short_recording_is_judged_by_the_ids_compared(
     assert arm["compared_margin"]["index"] < 12
     shown = " ".join(capsys.readouterr().out.split())
     assert "the first 12 are compared" in shown
-    assert "recorded ids.json: identical ids; no top-2 gap under 1 logit was met" in shown
+    none = "no top-2 gap under 1 logit in these 12 ids: cannot show a divergence so far"
+    assert f"recorded ids.json: identical ids, in the 12 ids compared; {none}" in shown
+    assert "recorded ids.json 12 length" in shown
+    assert "= 12 of 30 ids" in shown
+    assert shown.endswith("IDENTICAL; recorded ids.json in the 12 ids compared")
+
+
+def test_one_recorded_id_is_identical_in_one_id(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = path_script(IDS, LENGTH)
+    loaded.append(engine(ScriptedModel(script)))
+    recorded, written = tmp_path / "ids.json", tmp_path / "r.md"
+    recorded.write_text(json.dumps(IDS[:1]))
+    words = ["ab", "-m", "x.gguf", "-p", "abcdefghij", "--against", str(recorded), "-n", "20"]
+    assert cli.main([*words, "--report", str(written)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-1] == "IDENTICAL in the 1 id compared"
+    assert "= 1 of 20 ids" in shown
+    assert "**IDENTICAL in the 1 id compared**" in written.read_text()
 
 
 def test_every_drafter_is_named_with_its_hash(loaded: list[Engine], tmp_path: Path) -> None:

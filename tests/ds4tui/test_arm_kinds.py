@@ -7,6 +7,7 @@ from ds4tui.paint.bars import settings_spans
 from ds4tui.pooled_runs import work_of
 from ds4tui.run_record import RunRecord
 from ds4tui.run_state import RunState
+from ds4tui.runs_list import lines_of
 from ds4tui.spans import text_of
 from ds4tui.status import shown_settings
 from ds4tui.verdict_line import verdict_line, verdict_row
@@ -33,6 +34,23 @@ def all_kinds() -> list[Event]:
         "direct again",
     ]  # fmt: skip
     return found.events
+
+
+def test_the_list_of_runs_has_recordings_too() -> None:
+    lines = {line.policy: line for line in lines_of(record_of(all_kinds()), "12:00")}
+    assert set(lines) == {"direct", "recorded"}
+    short = Recorded("short.json", SAME.ids[:1])
+    for recorded, verdict in (
+        (SAME, "= IDENTICAL"), (OTHER, "≠ #30 large-margin"), (short, "= 1 of 60 ids"),
+    ):  # fmt: skip
+        record = record_of(tilted(request={"against": (recorded,)}).events)
+        (line,) = lines_of(record, "12:00")
+        assert line.verdict == verdict
+        assert (line.arm, line.tokens_per_s) == (1, None)
+        assert "x" not in line.versus
+        if recorded is short:
+            line = "= IDENTICAL         1 id of 60 compared, no gap under 5.00: cannot show a div"
+            assert row_3(record, 1).startswith(line)
 
 
 def row_3(record: RunRecord, arm: int, state: RunState = RunState.DONE) -> str:

@@ -41,7 +41,6 @@ def cost(kind: CostKind, rows: int, ms: float, best: float = 0) -> CostMeasured:
 def document(pair: tuple[str, ...], commit: str = "direct") -> dict[str, Any]:
     found = [
         cost("decode", 1, 2, best=1),
-        cost("verify", 1, 2),
         cost("verify", 2, 3),
         cost("verify", 3, 4, best=2),
         cost("draft", 0, 0.5),
@@ -97,7 +96,7 @@ def test_the_table_says_all_of_it(pair: tuple[str, ...]) -> None:
         "after 100 tokens",
         "prefill of 100",
         "first confidence",
-        "verify 1 row ",
+        "verify 2 rows",
         "verify 3 rows",
         "1.800 - 2.400",
         "prefill 2000 tokens/s",
@@ -157,7 +156,11 @@ def test_json_on_standard_output_is_nothing_else(
         (("--numerics", "fast"), '--numerics names "fast"'),
         (("--commit", "hope"), '--commit names "hope"; expected some of direct'),
         (("--json", "no/such/dir/x.json"), "does not exist"),
-        (("--depths", "1023"), "the context holds 1024"),
+        (("--depths", "1023"), "holds 1024. Give smaller --depths: the target was made for at"),
+        (
+            ("--depths", "99", "--ctx", "100"),
+            "holds 100. Give smaller --depths, or give --ctx 102 or more, up to 1024.",
+        ),
         (("-p", "x"), "Unrecognized arguments"),
     ],
 )

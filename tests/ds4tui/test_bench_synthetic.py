@@ -39,13 +39,55 @@ def test_layers_and_depths_are_taken() -> None:
         (("v4-flash-q2", "--depths", "0.5,0.4"), "add up to 1"),
         (("v4-flash-q2", "--depths", "1.5,-0.5"), "add up to 1"),
         (("v4-flash-q2", "--depths", "1,0,0,0,0,0,0"), "at most 6 shares"),
-        (("v4-flash-q2", "-m", "t.gguf"), "-m was given with --synthetic"),
+        (("v4-flash-q2", "--device", "cpu"), '--device is "cpu", and --synthetic measures a GPU'),
+        (("v4-flash-q2", "--cuda", "--device", "cpu"), '--device is "cpu"'),
+        (("v4-flash-q2", "--device", "tpu"), '--device is "tpu"'),
         (("v4-flash-q2", "--layers", "many"), 'is "many"'),
     ],
 )
 def test_mistakes_are_named(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(Ds4Error, match=message):
         asked(*words)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("-m", "t.gguf"),
+        ("-m", ""),
+        ("--mtp", "d.gguf"),
+        ("--ctx", "100"),
+        ("--threads", "1"),
+        ("--kv-rounding", "fp8"),
+        ("--numerics", "split"),
+        ("--commit", "direct"),
+    ],
+)
+def test_what_only_a_model_from_files_takes_is_refused(option: str, value: str) -> None:
+    with pytest.raises(Ds4Error, match=f"{option} was given with --synthetic"):
+        asked("v4-flash-q2", option, value)
+
+
+def test_every_option_of_bench_is_taken_or_refused() -> None:
+    """Each changes what is asked of a synthetic model, says where it goes, or is refused."""
+    values = {"--repeat": "3", "--seed": "5", "--depths": "1", "--layers": "2", "--json": "-"}
+    refused = ("--model", "--mtp", "--ctx", "--threads", "--kv-rounding", "--numerics", "--commit")
+    for action in cli._bench_parser()._actions:
+        option = action.option_strings[-1]
+        if option in ("--help", "--synthetic"):
+            continue
+        value = "cuda" if option == "--device" else values.get(option, "1")
+        words = [option] if action.nargs == 0 else [option, value]
+        if option in refused:
+            with pytest.raises(Ds4Error, match="was given with --synthetic"):
+                asked("v4-flash-q2", *words)
+        else:
+            taken = asked("v4-flash-q2", *words) != asked("v4-flash-q2")
+            assert taken or option in ("--json", "--cuda", "--device"), option
+
+
+def test_the_gpu_may_be_named() -> None:
+    assert asked("v4-flash-q2", "--device", "cuda") == asked("v4-flash-q2", "--cuda")
 
 
 def test_layers_need_a_synthetic_model() -> None:

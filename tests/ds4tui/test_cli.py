@@ -58,6 +58,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("--cuda", "--device", "cpu"), "exclude each other"),
         (("--dspark-strict", "--commit", "replay"), "exclude each other"),
         (("--numerics", "invariant", "--batch-ops", "head"), "no batch path to restrict"),
+        (("--numerics", "invariant", "--pin", "router"), "choose as plain does unless --perturb"),
         (("--no-chat", "--think"), "exclude each other"),
         (("--prompt-file", "no-such-file.txt"), "no-such-file.txt does not exist"),
         (("-p", ""), "-p is empty"),

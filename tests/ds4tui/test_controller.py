@@ -14,6 +14,7 @@ from ds4tui.pair import PairRecord
 from ds4tui.run_state import RunState
 from ds4tui.spans import text_of
 from ds4tui.status import footer_entries, prompt_text, shown_settings, state_text
+from ds4tui.suite_requests import matrix_of_prompt
 from ds4tui.sweep_sheet import SweepSheet
 from engine.errors import Ds4Error
 from engine.events import (
@@ -28,6 +29,7 @@ from engine.events import (
     SettingsChanged,
     SuiteStarted,
 )
+from engine.paths import Perturb
 from engine.process import Cancel, Pause, Render, Resume, Run, Stop, Turn
 from engine.settings import Knobs, Prompt, Settings
 from tests.ds4tui import streams
@@ -406,6 +408,29 @@ def test_row_2_is_of_the_run_shown() -> None:
     controller, _ = started(hostile)
     controller.drain()
     assert prompt_text(controller) == "a␛[2J⏎b"
+
+
+@pytest.mark.parametrize(
+    ("settings", "can_turn"),
+    [
+        (Settings(batch_ops=("head",)), False),
+        (Settings(pin=("router",)), False),
+        (Settings(pin=("router",), perturb=Perturb("head", 4, 0)), True),
+    ],
+)
+def test_numerics_do_not_turn_to_what_would_ignore_an_option(
+    settings: Settings, can_turn: bool
+) -> None:
+    link = FakeLink((READY,), streams.diverged_run())
+    controller = Controller(lambda: link, prompt=Prompt("a"), settings=settings)
+    controller.start()
+    controller.drain()
+    assert controller.can_turn("numerics") is can_turn
+    controller.turn("numerics", 1)
+    assert controller.settings.numerics == ("invariant" if can_turn else "split")
+    matrix = matrix_of_prompt(controller)
+    assert matrix is not None
+    assert matrix.numerics == (("split", "invariant") if can_turn else ("split",))
 
 
 def test_switches_of_the_prompt_are_visible() -> None:

@@ -83,7 +83,7 @@ async def test_keys_move_the_run_s_cursor_and_open_its_cycle() -> None:
         assert record.cursor == 3
         await pilot.press("l", "j", "g")
         await settle(pilot)
-        assert record.cursor == record.arms[1].drift.boundaries[1]
+        assert record.cursor == record.arms[1].drift.boundaries[2]
         screen = app.instrument
         assert isinstance(screen, DriftScreen)
         assert screen.group == "all"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -203,24 +204,75 @@ def test_faults_void_what_invariant_promises_only(loaded: list[Engine], tmp_path
     promised = {cell["name"] for cell in found["cells"] if cell["must_be_identical"]}
     assert promised == {f"{n} {p}" for n in ("split", "invariant") for p in ("replay", "strict")}
     for commits in ("replay", "strict"):
-        assert must_be_identical("split", commits, perturbed=True, pinned=True)
-    assert not must_be_identical("invariant", "prefix", perturbed=False, pinned=True)
-    assert not must_be_identical("split", "prefix", perturbed=False, pinned=False)
+        assert must_be_identical("split", commits, perturbed=True)
+    assert must_be_identical("invariant", "prefix", perturbed=False)
+    assert not must_be_identical("split", "prefix", perturbed=False)
 
 
 def test_states_that_were_not_compared_are_not_called_equal(
-    loaded: list[Engine], tmp_path: Path
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded.append(calm())
     code, found = matrix(tmp_path, "-n", "20", "--digests", "0")
-    assert code == 0
+    assert code == 0, "the ids are as they must be; nothing else was asked"
     assert {cell["state_equal"] for cell in found["cells"]} == {None}
+    shown = capsys.readouterr().out
+    assert re.search(r"^AS REQUIRED: \d+ of \d+ runs identical that must be; states not compared",
+                     shown, re.M)  # fmt: skip
+    assert "differs in" not in shown
+
+
+def test_a_verdict_says_at_how_many_boundaries_states_were_compared(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded.append(noisy())
+    code, found = matrix(tmp_path, "-n", "60", "--digests", "4")
+    assert code == 0
+    must = [cell for cell in found["cells"] if cell["must_be_identical"]]
+    sums = [sum(cell[name] for cell in must) for name in ("compared", "state_boundaries")]
+    assert sums[0] < sums[1]
+    shown = " ".join(capsys.readouterr().out.split())
+    must_be = f"runs identical that must be; states equal at {sums[0]} of {sums[1]} boundaries;"
+    assert must_be in shown
+    assert {cell["states_differ"] for cell in must} == {0}
+    assert "equal after all" not in shown
+    matrix(tmp_path, "-n", "60")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "that must be; states equal after every cycle;" in shown
+
+
+def test_of_nothing_that_must_be_identical_nothing_is_said(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded.append(noisy())
+    words = ("-n", "60", "--numerics", "split", "--commit", "prefix")
+    code, found = matrix(tmp_path, *words, "--report", str(tmp_path / "m.md"))
+    assert code == 0
+    runs, same = found["may_diverge"]["runs"], found["may_diverge"]["identical"]
+    said = f"NOTHING REQUIRED: {runs - same} of {runs} that may diverge did"
+    assert capsys.readouterr().out.splitlines()[-1] == said
+    assert f"**{said}**" in (tmp_path / "m.md").read_text()
+
+
+def test_the_heading_names_what_is_not_the_default(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded.append(calm())
+    words = ("-n", "20", "--no-markov", "--dspark-confidence", "0.25", "--think", "--digests", "3")
+    _, found = matrix(tmp_path, *words)
+    assert found["rendering"]["think"] is True
+    head = " ".join(capsys.readouterr().out.split())
+    said = "confidence 0.25, ignore_eos, no markov, digest_every 3, "
+    assert head.startswith(f"matrix: at most 20 tokens, {said}")
+    assert "think, 3 prompts" in head
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ((*FILES, "-p", "a", "--batch-ops", "head"), "Give --numerics split"),
+        ((*FILES, "-p", "a", "--pin", "router"), "choose as plain does unless --perturb"),
+        ((*FILES, "-p", "a", "--dspark-strict", "--commit", "prefix"), "exclude each other"),
         (
             (*FILES, "-p", "a", "--commit", "fast"),
             "some of direct, prefix, reproject, replay, strict",

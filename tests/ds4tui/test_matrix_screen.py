@@ -352,7 +352,8 @@ async def test_the_figures_and_the_report_go_to_files(tmp_path: Path) -> None:
         written = json.loads((tmp_path / "exports" / "matrix-5u17e.json").read_text())
         assert written == json.loads(json.dumps(document))
         markdown = (tmp_path / "exports" / "matrix-5u17e.md").read_text()
-        assert "**AS REQUIRED: 21 of 21 runs identical that must be; 3 of 9" in markdown
+        must_be = "21 of 21 runs identical that must be; states equal after every cycle"
+        assert f"**AS REQUIRED: {must_be}; 3 of 9" in markdown
 
 
 async def test_a_trace_shows_the_same_as_the_live_suite(tmp_path: Path) -> None:

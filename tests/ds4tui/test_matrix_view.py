@@ -19,6 +19,7 @@ from ds4tui.paint.matrix import category_rows, grid_rows, prompt_rows
 from ds4tui.run_record import RunRecord
 from ds4tui.spans import Row, text_of
 from ds4tui.suite_record import SuiteRecord, begin
+from ds4tui.verdict_line import verdict_row
 from engine.events import (
     ArmFinished,
     Diverged,
@@ -26,6 +27,7 @@ from engine.events import (
     RunFailed,
     RunFinished,
     RunStarted,
+    StateDrift,
     SuiteStarted,
     TokensCommitted,
 )
@@ -122,7 +124,7 @@ def test_prompts_show_where_they_part_and_why() -> None:
     assert tcp.places == ("#163", "#163", *"=" * 8)
     assert mutex.places == ("#163", *"=" * 9)
     assert (tcp.verdict, mutex.verdict, quicksort.verdict) == (
-        "near-tie", "near-tie", "no near-tie",
+        "near-tie", "near-tie", "no near-tie ~",
     )  # fmt: skip
     assert tcp.gap == pytest.approx(0.012)
     rows = texts(prompt_rows(view, "split direct", 0, 118, 19, UNICODE))
@@ -159,6 +161,49 @@ def test_a_run_in_progress() -> None:
     line = suite_verdict(record, "R")
     assert line.head == "= AS REQUIRED so far"
     assert line.bodies[1].startswith("7 of 7 runs identical that must be   may diverge: 2 of 3 did")
+
+
+def compared_once(events: Sequence[Event], at: int = 0) -> list[Event]:
+    """The same suite with its states compared at one index of every run only."""
+    return [
+        replace(e, state_equal=None) if isinstance(e, ArmFinished) else e
+        for e in events
+        if not isinstance(e, StateDrift) or e.index == at
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_only_what_was_compared_is_said_to_be_equal(width: int) -> None:
+    for events, said in (
+        (compared_once(whole(), -1), "not compared"),
+        (compared_once(whole()), "equal at 21 of "),
+    ):
+        line = suite_verdict(gathered(events), "R")
+        assert line.head == "= AS REQUIRED"
+        row = text_of(verdict_row(line, width, UNICODE))
+        assert f", states {said}" in row
+        assert "states equal after" not in " ".join(line.bodies)
+    assert ", states equal after every cycle" in suite_verdict(gathered(whole()), "R").bodies[0]
+
+
+def test_where_nothing_is_required_only_what_was_compared_is_said() -> None:
+    def said(events: Sequence[Event]) -> str:
+        line = suite_verdict(gathered(events), "R")
+        assert line.head == "= IDENTICAL"
+        return line.bodies[0].partition("   ")[2]
+
+    events = suite_streams.suite("set", ("split",), ("direct",), ())
+    assert said(events) == "states differ in 3 of 3 runs: another prompt may part"
+    assert said(compared_once(events, -1)) == "states not compared"
+    assert said(compared_once(events)).startswith("states equal at 3 of ")
+
+
+def test_a_prompt_without_near_ties_says_whether_its_states_differ() -> None:
+    last = [view_of(gathered(events)).prompts[2] for events in (
+        suite_streams.suite("set", ("split",), ("direct",), ()),
+        suite_streams.suite("set", ("split",), ("replay",), ()),
+    )]  # fmt: skip
+    assert [row.verdict for row in last] == ["no near-tie ~", "no near-tie"]
 
 
 def _since_start(record: SuiteRecord) -> float:

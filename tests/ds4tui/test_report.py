@@ -12,8 +12,11 @@ from rich.console import Console
 
 from ds4tui import ab_command, ab_text, cli, report, report_markdown
 from ds4tui.markdown_text import escaped
+from ds4tui.unusual_settings import unusual
 from engine import decode
-from engine.settings import Knobs
+from engine.events import StateDrift
+from engine.paths import Perturb
+from engine.settings import EngineFiles, Knobs, Settings, as_json, as_text
 from engine.stats import ids_sha256
 from tests.engine.races import Outcome, engine, run
 from tests.engine.scripted import (
@@ -75,13 +78,89 @@ def test_a_logic_error_is_called_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_copying_prompt_cannot_show_a_divergence() -> None:
     text = shown(scripted("direct"))
-    assert "no top-2 gap under 1 logit was met, so this prompt cannot show a divergence" in text
+    assert "no top-2 gap under 1 logit in these 60 ids: cannot show a diverg" in text
+    assert (
+        "a divergence so far; the state differs since #6, so another prompt may part; sma" in text
+    )
     assert "smallest top-2 gap 5 at 0" in text
+    assert "this prompt cannot" not in text
 
 
 def test_equal_states_are_said_to_be_equal() -> None:
     text = shown(scripted("replay", max_tokens=61))
     assert "replay: identical ids; the state was equal after all 10 cycles" in text
+    assert re.search(r"replay +61 .* equal$", text, re.M)
+
+
+def test_only_what_was_compared_is_said_to_be_equal() -> None:
+    text = shown(scripted("replay", max_tokens=61, digest_every=5))
+    assert "replay: identical ids; the state was equal at 3 of 11 boundaries" in text
+    assert re.search(r"replay +61 .* equal 3/11$", text, re.M)
+    text = shown(scripted("replay", max_tokens=61, digest_every=0))
+    assert "; the state was not compared; smallest top-2 gap 5" in text
+    assert "equal" not in text
+
+
+@pytest.mark.parametrize("every", [0, 1, 2, 20])
+def test_a_cause_is_as_certain_as_the_comparisons_make_it(every: int) -> None:
+    """The ids part at 13, the states in the second cycle."""
+    script = random_script(9)
+    made = engine(ScriptedModel(script, noise=0.02), ScriptedDrafter(continuation(script)))
+    found = run(made, "prefix", ignore_eos=True, max_tokens=120, digest_every=every)
+    arm = report.ab_document([report.RunEvents.of(found.events)])["arms"][1]
+    text, parted = shown(found), arm["first_divergence"]
+    assert parted
+    assert arm["states_compared"] == len(found.of(StateDrift, 1))
+    whole = run(made, "prefix", ignore_eos=True, max_tokens=120)
+    assert arm["state_boundaries"] == len(whole.of(StateDrift, 1))
+    if every == 0:
+        assert "cause not known: the states were not compared" in text
+    elif every == 1:
+        assert parted["first_drift"] == arm["first_drift"]
+        assert f"cause state: since #{arm['first_drift']['position']}, where layer" in text
+    elif parted["cause"] is None:
+        counted = f"{arm['states_compared']} of {arm['state_boundaries']} boundaries"
+        assert f"the states were compared at {counted}, not where the parting cycle began" in text
+    else:
+        first = parted["first_drift"]["position"]
+        assert f"cause state: since #{first} at the latest, where layer" in text
+        written = report_markdown.markdown(
+            [report.ab_document([report.RunEvents.of(found.events)])]
+        )
+        assert f"prefix: first difference found at {first}, " in written
+        assert "at least 1 tokens before the ids part" in written
+
+
+def test_a_heading_names_every_setting_that_is_not_its_default() -> None:
+    settings = Settings(no_repeat=0, digest_every=1)  # as a loaded target decides
+    plain = {**as_json(as_text(settings, EngineFiles("x"))), "chat": True, "system": None}
+    assert list(unusual({**plain, "context": 99})) == []
+    given = as_json(
+        as_text(
+            Settings(
+                ignore_eos=True, no_repeat=3, markov=False, batch_ops=("compressor",),
+                pin=("router",), perturb=Perturb("hc", 4, 7), seed=7, controls=True,
+                digest_every=0, near_tie_ulps=8,
+            ),
+            EngineFiles("x", device="cuda", kv_rounding="none"),
+            chat=False, think=True, control_tokens=True, system="Be\x1b brief.",
+        )
+    )  # fmt: skip
+    assert set(unusual(given)) == {
+        "ignore_eos", "no_repeat 3", "no markov", "batch_ops compressor", "pin router",
+        "perturb hc:4", "seed 7", "controls", "digest_every 0", "near_tie_ulps 8",
+        "kv_rounding none", "device cuda", "no chat", "think", "control_tokens",
+        'system "Be␛ brief."',
+    }  # fmt: skip
+    changed = {name for name, value in given.items() if value != plain.get(name)}
+    assert len(changed) == len(list(unusual(given))), "and no other"
+
+
+def test_the_heading_is_of_what_was_run() -> None:
+    arms = [Knobs(policy, confidence=0.25, draft_max=2) for policy in ("direct", "replay")]
+    text = shown(scripted(*arms, ignore_eos=True, markov=False))
+    knobs = "confidence 0.25, draft-max 2"
+    assert f"split, at most 60 tokens, {knobs}, ignore_eos, no markov\n" in text
 
 
 def test_both_acceptance_rates_are_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import subprocess
@@ -140,24 +141,67 @@ def test_the_command_has_the_arms_own_drafter_and_every_limit() -> None:
     assert (settings.near_tie, settings.digests) == ("4", "0")
 
 
-def test_the_command_names_a_drafter_that_the_embedded_one_would_replace() -> None:
+OTHER = "cd" * 32
+
+
+def files_of(*files: tuple[str, str]) -> list[report.Document]:
+    """(path, sha256) of a target and its drafters, as a document has them."""
     document = document_of(record_of(complete(streams.diverged_run())))
     assert document is not None
-    first = document["arms"][1] | {"drafter": "own.gguf"}
-    second = first | {"commit": "prefix", "drafter": f"models/{options.DRAFTER_FILE}"}
-    document["model"]["path"] = f"models/{options.TARGET_FILE}"
-    document["drafter"]["path"] = "own.gguf"
-    for arms, drafters in (((first,), ["own.gguf"]), ((first, second), ["own.gguf", None])):
-        document["arms"][1:] = arms
-        args = cli._ab_parser().parse_args(shlex.split(command(document))[2:])
-        assert args.model is args.mtp is None
-        assert [knobs.mtp for knobs in options.dspark_arms(args, args.arm, True)] == drafters
-    # Beside a target of the user's the first file is the default, whatever it is called.
-    document["model"]["path"] = "target.gguf"
+    return [document["model"] | {"path": path, "sha256": sha256} for path, sha256 in files]
+
+
+def again(*files: tuple[str, str], arms: tuple[str, ...]) -> argparse.Namespace:
+    """The options of the command of a comparison.
+
+    Args:
+        files: (path, sha256) of the target and the drafters.
+        arms: the drafter of each arm.
+    """
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    document["model"], *document["drafters"] = files_of(*files)
+    document["drafter"] = document["drafters"][0]
+    (plain, arm) = document["arms"]
+    document["arms"] = [plain, *(arm | {"drafter": drafter} for drafter in arms)]
+    return cli._ab_parser().parse_args(shlex.split(command(document))[2:])
+
+
+def drafters_of(args: argparse.Namespace) -> list[str | None]:
+    return [knobs.mtp for knobs in options.dspark_arms(args, args.arm, True)]
+
+
+def test_only_the_embedded_pairs_own_files_are_left_out_of_the_command() -> None:
+    target, drafter = options.embedded_hashes()
+    own, embedded = f"own/{options.TARGET_FILE}", f"own/{options.DRAFTER_FILE}"
+    found = again((own, OTHER), (embedded, OTHER), arms=(embedded,))
+    assert (found.model, found.mtp, drafters_of(found)) == (own, embedded, [None])
+    found = again((own, ""), (embedded, ""), arms=(embedded,))
+    assert (found.model, found.mtp) == (own, embedded), "files too large to be hashed"
+    found = again(("a.gguf", target), ("b.gguf", drafter), arms=("b.gguf",))
+    assert (found.model, found.mtp, drafters_of(found)) == (None, None, [None]), "elsewhere"
+    found = again(("a.gguf", target), (embedded, OTHER), arms=(embedded,))
+    assert (found.model, found.mtp, drafters_of(found)) == (None, None, [embedded])
+
+
+def test_the_command_names_a_drafter_that_the_embedded_one_would_replace() -> None:
+    target, drafter = options.embedded_hashes()
+    own = ("own.gguf", OTHER)
+    found = again(("t.gguf", target), own, ("d.gguf", drafter), arms=("own.gguf", "d.gguf"))
+    assert (found.model, found.mtp, drafters_of(found)) == (None, None, ["own.gguf", None])
+    # Beside a target of the user's the first file is the default, whatever it is.
+    found = again(("t.gguf", OTHER), own, ("d.gguf", drafter), arms=("own.gguf", "d.gguf"))
+    assert (found.model, found.mtp) == ("t.gguf", "own.gguf")
+    assert drafters_of(found) == [None, "d.gguf"]
+
+
+@pytest.mark.parametrize("text", ["-x", "--report", "-5", "a -b"])
+def test_text_that_looks_like_an_option_is_a_prompt_again(text: str) -> None:
+    document = document_of(record_of(complete(streams.diverged_run())))
+    assert document is not None
+    document["prompt"]["text"] = document["settings"]["system"] = text
     args = cli._ab_parser().parse_args(shlex.split(command(document))[2:])
-    assert args.mtp == "own.gguf"
-    found = [knobs.mtp for knobs in options.dspark_arms(args, args.arm, True)]
-    assert found == [None, second["drafter"]]
+    assert (args.prompt, args.system) == (text, text)
 
 
 @pytest.mark.parametrize("word", [HOSTILE, "plain", "it's", "\udce2x", "tab\there", "🙂 \\n"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ds4tui.app import Ds4App
 from ds4tui.config import UiConfig
 from ds4tui.controller import Controller
 from ds4tui.marks import UNICODE
+from ds4tui.options import DRAFTER_FILE, embedded_hashes
 from ds4tui.paint import pair as pair_rows
 from ds4tui.paint import runs as paint
 from ds4tui.pair import PairRecord, pair_verdict
@@ -28,7 +30,7 @@ from ds4tui.spans import text_of, width_of
 from ds4tui.status import shown_settings
 from ds4tui.trace_store import KEPT, TraceStore, runs_of
 from ds4tui.widgets.bars import RunBar, VerdictBar
-from engine.events import Event
+from engine.events import Event, RunStarted
 from engine.trace import TraceWriter, read_trace
 from tests.ds4tui import streams
 from tests.ds4tui.harness import make_app, make_controller, record_of, settle
@@ -83,6 +85,24 @@ def test_long_lists_show_the_rows_around_the_cursor() -> None:
 
 
 # Two arms
+
+
+def test_only_the_embedded_drafter_is_called_so() -> None:
+    def called(path: str, sha256: str) -> str:
+        def own(event: Event) -> Event:
+            if not isinstance(event, RunStarted):
+                return event
+            arms = tuple(replace(arm, drafter=path if arm.commit else "") for arm in event.arms)
+            files = tuple(replace(file, path=path, sha256=sha256) for file in event.files)
+            return replace(event, arms=arms, files=files)
+
+        (line,) = lines_of(record_of(map(own, streams.identical_run())), "")
+        return line.drafter
+
+    _, embedded = embedded_hashes()
+    assert called("a/b.gguf", embedded) == "embedded"
+    assert called(f"own/{DRAFTER_FILE}", "cd" * 32) == "tiny-v4-dspark"
+    assert called("own.gguf", "") == "own"
 
 
 def test_two_arms_part_where_their_ids_do() -> None:

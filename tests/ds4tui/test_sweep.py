@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from ds4tui import ab_command, cli
 from ds4tui.paint.sweep import best_sentences, verdict
 from ds4tui.run_record import RunRecord
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_compare import compare
+from ds4tui.sweep_report import report_text
 from ds4tui.sweep_rows import (
     SweepFigures,
     SweepRow,
@@ -20,9 +25,11 @@ from ds4tui.sweep_rows import (
     value_of,
     works,
 )
-from engine.events import Event, SuiteFinished, SuiteStarted
+from engine.events import Event, FileInfo, RunStarted, SuiteFinished, SuiteStarted
+from engine.paths import OP_CLASSES
+from engine.settings import EngineFiles, Knobs, Prompt, Settings, as_text, parse_perturb
 from engine.stats import Speedup
-from tests.ds4tui.sweeps import BLOCKS, CYCLES, SweepScript, stopped, sweep
+from tests.ds4tui.sweeps import BLOCKS, CYCLES, GROUPS, SweepScript, stopped, sweep
 
 
 def record_of(events: Sequence[Event]) -> SuiteRecord:
@@ -252,3 +259,59 @@ def test_intervals_are_made_once() -> None:
     known = dict(figures.intervals._known)
     assert figures.table(suite, 0.9) == first
     assert figures.intervals._known == known
+
+
+SETTINGS = Settings(
+    numerics="split", max_tokens=61, ignore_eos=True, no_repeat=3, markov=False, digest_every=0,
+    batch_ops=tuple(name for name in OP_CLASSES if name != "hc"), pin=("router",),
+    perturb=parse_perturb("head:4", 7), seed=7, near_tie_ulps=4,
+)  # fmt: skip
+FILES = EngineFiles("x.gguf", ("own.gguf",), "cpu", 1, 900, "none")
+
+
+def announced(**prompt: Any) -> list[tuple[str, str]]:
+    """All settings as an engine announces them."""
+    wanted = {"context": 900, "system": None, "chat": True, "think": False, "control_tokens": False}
+    return list(as_text(SETTINGS, FILES, **(wanted | prompt)))
+
+
+def again(script: SweepScript, prompt: str = "-x $(y)\n") -> argparse.Namespace:
+    """The options of the command in a sweep's report, as a shell and the command line read them."""
+    arms = {"drafter": "own.gguf"}
+    files = (FileInfo("target", "x.gguf", "", 1, "deepseek4", "tiny", 1, ()),
+             FileInfo("drafter", "own.gguf", "", 1, "deepseek4-dspark", "tiny", 1, ()))  # fmt: skip
+    events = [
+        replace(
+            event, prompt=f"{prompt}{event.prompt_index or ''}", files=files,
+            arms=tuple(replace(a, **(arms if a.commit else {})) for a in event.arms),
+        )
+        if isinstance(event, RunStarted)
+        else event
+        for event in sweep(script)
+    ]  # fmt: skip
+    text = report_text(record_of(events), table_of(events))
+    (line,) = (line.strip() for line in text.splitlines() if line.startswith("    ds4tui ab "))
+    bash = ["bash", "-c", f"printf '%s\\0' {line}"]
+    words = subprocess.run(bash, capture_output=True, check=True, text=True).stdout.split("\0")
+    return cli._ab_parser().parse_args(words[2:-1])
+
+
+@pytest.mark.parametrize(
+    "prompt", [{}, {"system": "be brief", "think": True}, {"chat": False, "control_tokens": True}]
+)
+def test_the_command_runs_every_arm_with_every_setting_of_the_sweep(prompt: dict[str, Any]) -> None:
+    script = SweepScript(numerics="split", tokens=61, prompts=2, settings=announced(**prompt))
+    args = again(script)
+    found = ab_command.ab_options(args)
+    (asked,) = found.prompts
+    assert asked.prompt == Prompt("-x $(y)\n", **{"system": ""} | prompt)
+    assert found.files == FILES
+    gates = sorted(value_of(cell) or 0.0 for group in GROUPS for cell in group if cell != "strict")
+    wanted = [Knobs("prefix", gate, mtp=None) for gate in gates]
+    assert found.settings == replace(SETTINGS, dspark=(*wanted, Knobs("strict")))
+
+
+def test_the_command_of_block_lengths_has_their_threshold() -> None:
+    lengths = SweepScript(groups=BLOCKS, numerics="split", tokens=61, settings=announced())
+    wanted = [f"commit=prefix,confidence=0.4,draft-max={n}" for n in (1, 2, 3, 4, 5)]
+    assert again(lengths).arm == [*wanted, "commit=strict"]

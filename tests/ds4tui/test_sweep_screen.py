@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from ds4tui.screens.sweep import SweepScreen
 from ds4tui.spans import text_of
 from ds4tui.widgets.bars import KeyFooter, RunBar, VerdictBar
 from ds4tui.widgets.box import Box
-from engine.events import Event, RunFailed, RunStarted
+from engine.events import Event, RunFailed
 from engine.process import RunSuite, Stop
 from engine.settings import Knobs, Settings
 from engine.sweep import SweepRequest
@@ -334,25 +333,10 @@ async def test_csv_and_report_are_files(tmp_path: Path, monkeypatch: pytest.Monk
     assert ",,,," in odd
     report = (exports.exports_folder() / "sweep-s1.md").read_text()
     assert "≠ DIFFERENT WORK in 0.80: no speed-up for those rows" in report
-    assert "--numerics invariant -n 200" in report
+    assert "-n 200 --numerics invariant --arm commit=prefix,confidence=0.0 --arm" in report
     assert "--arm commit=prefix,confidence=0.5" in report
     assert "ab" * 32 in report
     assert (exports.exports_folder() / "s1-sweep-table.txt").is_file()
-
-
-async def test_the_command_of_a_sweep_has_the_drafter_that_was_swept() -> None:
-    events = [
-        replace(event, arms=tuple(replace(arm, drafter="second.gguf") for arm in event.arms))
-        if isinstance(event, RunStarted)
-        else event
-        for event in sweep(SweepScript())
-    ]
-    link = FakeLink()
-    async with started(link).run_test(size=SIZE) as pilot:
-        screen = await opened(pilot, link, events)
-        screen.report()
-    report = (exports.exports_folder() / "sweep-s1.md").read_text()
-    assert "--mtp second.gguf -p" in report
 
 
 async def test_a_run_that_is_no_sweep_leaves_the_table(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ def at(line: VerdictLine, width: int) -> str:
     return text_of(row)
 
 
+def turned(events: list[Event], *turns: tuple[int, str]) -> list[Event]:
+    """The same run with its policy turned before some cycles."""
+    changes = [SettingsChanged("run-1", 1, 0, cycle, (("commit", to),)) for cycle, to in turns]
+    return [*events[:-2], *changes, *events[-2:]]
+
+
 def test_one_id_is_the_prefills_and_no_evidence() -> None:
     events = [e for e in streams.run(Script(tokens=1)) if not isinstance(e, CycleFinished)]
     line = line_of(events)
@@ -81,27 +87,80 @@ def test_identical_but_the_state_differs() -> None:
 
 
 def test_identical_with_a_state_that_nobody_compared() -> None:
-    events = [
-        replace(event, state_equal=None) if isinstance(event, ArmFinished) else event
-        for event in streams.run(Script(diverges=False, drifts=False))
-    ]
-    line = line_of(events)
-    assert at(line, 80) == "= IDENTICAL  400 ids, state not compared to the end"
-    assert "to the end   smallest gap 0.012 = 1.5 ulp F16 at 163" in at(line, 120)
+    line = line_of(streams.sampled(streams.run(Script(diverges=False, drifts=False)), 0))
+    assert at(line, 80) == "= IDENTICAL  400 ids, state not compared"
+    assert "not compared   smallest gap 0.012 = 1.5 ulp F16 at 163" in at(line, 120)
 
 
-def test_identical_where_nothing_could_part() -> None:
+@pytest.mark.parametrize("width", [80, 120])
+def test_only_what_was_compared_is_said_to_be_equal(width: int) -> None:
+    """As `--digests 50`, or the default of a large target."""
+    events = streams.sampled(streams.run(Script(diverges=False, drifts=False)), 50)
+    assert "400 ids, state equal at 3 of 148 boundaries" in at(line_of(events), width)
+    strict = streams.sampled(streams.strict_run(), 50)
+    whole = "400 ids, state equal at 8 of 400 boundaries   strict drafts nothing"
+    assert whole in at(line_of(strict), 120)
+
+
+def test_a_drift_found_between_two_comparisons_began_at_the_latest_there() -> None:
+    line = line_of(streams.sampled(streams.run(Script(diverges=False)), 50))
+    found = line.bodies[0].partition("differs from ")[2]
+    assert found.endswith(" at the latest: another prompt may part")
+    parted = line_of(streams.sampled(streams.diverged_run(), 50, drift=77))
+    assert "cause state: L2 frontier_kv from #77 at the latest" in parted.bodies[0]
+    assert at(parted, 90).endswith(" state by #77")
+
+
+def test_a_cause_that_nobody_compared_is_not_known() -> None:
+    for every, states in ((0, "not compared"), (99, "compared at 1 of 62 boundaries")):
+        line = line_of(streams.sampled(streams.diverged_run(), every, cause=None))
+        assert line.bodies[0].endswith(f"cause not known: states {states}")
+        assert "cause not known" in at(line, 90)
+
+
+def test_identical_where_nothing_could_part_so_far() -> None:
+    """Of these ids, never of the prompt; and what is known of the state stays beside it."""
     line = line_of(streams.run(Script(diverges=False, large_gaps=True)))
-    assert "this prompt cannot show a divergence" in at(line, 120)
-    assert "] next prompt" in at(line, 120)
+    said = "400 ids, no gap under 1.80: cannot show a divergence so far"
+    assert at(line, 120) == f"= IDENTICAL  {said}, state differs from #3 on   ] next prompt"
+    assert at(line, 80) == (
+        "= IDENTICAL  400 ids, no gap under 1.80 so far, state differs from #3 on"
+    )
+    assert not any("prompt cannot" in body for body in line.bodies)
+    unknown = streams.sampled(streams.run(Script(diverges=False, large_gaps=True)), 0)
+    assert "state not compared" in at(line_of(unknown), 80)
 
 
 def test_identical_but_mixed() -> None:
-    events = streams.run(Script(diverges=False, drifts=False))
-    turned = SettingsChanged("run-1", 1, 0, 40, (("commit", "replay"),))
-    line = line_of([*events[:-2], turned, *events[-2:]])
+    line = line_of(turned(streams.run(Script(diverges=False, drifts=False)), (40, "replay")))
     assert "MIXED: direct to #" in line.bodies[0]
+    assert ", then replay; " in line.bodies[0]
     assert "nothing is promised" in line.bodies[0]
+
+
+def test_a_mix_names_every_policy_and_its_index() -> None:
+    line = line_of(
+        turned(
+            streams.run(Script(diverges=False, drifts=False)),
+            (10, "prefix"),
+            (10, "replay"),
+            (20, "direct"),
+        )
+    )
+    assert line.bodies[0] == (
+        "400 ids, MIXED: direct to #18, replay to #49, then direct; nothing is promised"
+    )
+    assert at(line, 80) == (
+        "= IDENTICAL  400 ids, MIXED, nothing is promised: direct, replay #18, direct #49"
+    )
+    assert at(line, 60) == "= IDENTICAL  400 ids, MIXED, nothing is promised: direct, r…"
+
+
+def test_a_policy_that_was_turned_back_at_once_was_never_in_force() -> None:
+    line = line_of(
+        turned(streams.run(Script(diverges=False, drifts=False)), (10, "prefix"), (10, "direct"))
+    )
+    assert line.bodies == ("400 ids, MIXED: direct, turned and turned back; nothing is promised",)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +181,7 @@ def test_what_a_mix_promises_is_what_its_policies_promise(
         else event
         for event in events
     ]
-    turned = SettingsChanged("run-1", 1, 0, 40, (("commit", "prefix"),))
-    assert promise in line_of([*events[:-2], turned, *events[-2:]]).bodies[0]
+    assert promise in line_of(turned(events, (40, "prefix"))).bodies[0]
 
 
 def test_logic_error_is_called_a_bug() -> None:
@@ -179,7 +237,7 @@ def test_stopped_says_so() -> None:
     events = streams.until(streams.run(Script(diverges=False, drifts=False)), 120)
     done = [ArmFinished("run-1", arm, 0, "stop", 121, True) for arm in (0, 1)]
     line = line_of([*events, *done, RunFinished("run-1", -1, 0, True)])
-    assert "ids, stopped, state equal" in line.bodies[0]
+    assert "compared, stopped, state equal after all" in line.bodies[0]
 
 
 def test_hostile_tokens_stay_in_their_row() -> None:

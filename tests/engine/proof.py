@@ -78,9 +78,8 @@ class _Block:
         logits[self.drafts[min(row, len(self.drafts) - 1)]] = 1
         return logits
 
-    def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
-        logits = self.logits(row)
-        return logits, int(logits.argmax())
+    def scores(self, row: int, previous: int) -> np.ndarray:
+        return self.logits(row)
 
 
 @dataclass

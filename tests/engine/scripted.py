@@ -95,10 +95,13 @@ class ScriptedState:
         tokens = np.array(self.tokens[first : self.position], np.float32)
         return tokens + np.array(rounded, np.float32) * 2.0**-12
 
+    def names(self) -> tuple[tuple[int, str], ...]:
+        return (0, "raw"), (1, "raw"), (1, "frontier_kv")
+
     def digest(self) -> dict[tuple[int, str], bytes]:
         return {
-            (layer, tensor): hashlib.blake2b(self.live(layer, tensor), digest_size=16).digest()
-            for layer, tensor in ((0, "raw"), (1, "raw"), (1, "frontier_kv"))
+            name: hashlib.blake2b(self.live(*name), digest_size=16).digest()
+            for name in self.names()
         }
 
 
@@ -224,11 +227,11 @@ class ScriptedBlock:
             logits[self.drafts[row]] = 3.0
         return logits
 
-    def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
+    def scores(self, row: int, previous: int) -> np.ndarray:
         scores = self.logits(row)
         if self.biased:
             scores[self.drafts[row]] = 2.0
-        return scores, int(scores.argmax())
+        return scores
 
 
 @dataclass

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.arms import arm_names
+from engine.compare import LOGITS_LAYER
 from engine.decode import Control
 from engine.errors import Ds4Error
 from engine.events import (
@@ -30,6 +31,7 @@ from tests.engine.scripted import (
     ScriptedChoices,
     ScriptedDrafter,
     ScriptedModel,
+    ScriptedState,
     continuation,
     path_script,
     random_script,
@@ -101,6 +103,15 @@ def test_states_are_compared_at_every_boundary_of_every_arm() -> None:
     for drift in found.of(StateDrift):
         assert drift.position == PROMPT + drift.index
         assert [name for _, name, _ in drift.tensors] == ["raw", "raw", "frontier_kv", "logits"]
+
+
+def test_states_are_compared_without_hashing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ScriptedState, "digest")
+    found = run(engine(ScriptedModel(SCRIPT), drafter()), "replay")
+    names = (*ScriptedState().names(), (LOGITS_LAYER, "logits"))
+    drifts = found.of(StateDrift)
+    assert drifts
+    assert all(tuple((layer, t) for layer, t, _ in drift.tensors) == names for drift in drifts)
 
 
 def test_drift_starts_where_the_verify_state_is_kept() -> None:

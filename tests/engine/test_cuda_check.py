@@ -10,6 +10,7 @@ import torch
 
 from engine.cuda.check import require_cuda, require_versions
 from engine.errors import Ds4Error
+from engine.synthetic_costs import SyntheticRequest, measure_synthetic
 
 
 def test_a_torch_without_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +25,9 @@ def test_a_machine_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Ds4Error, match="needs an NVIDIA GPU, found none"):
         require_cuda()
+    with pytest.raises(Ds4Error, match="--synthetic needs an NVIDIA GPU, found none") as caught:
+        next(measure_synthetic(SyntheticRequest("v4-flash-q2", 3, (1.0,), (1,), (), 1, 0)))
+    assert caught.value.hint == "", "it runs on nothing else"
 
 
 def test_triton_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +41,7 @@ def test_triton_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", find)
     with pytest.raises(Ds4Error, match="triton, which is not installed") as caught:
         require_cuda()
-    assert "--device cpu" in caught.value.hint
+    assert caught.value.hint == "Install ds4tui[gpu], or use --device cpu."
 
 
 def test_old_gpus_and_old_tritons_are_refused() -> None:

@@ -56,9 +56,8 @@ class Told:
         logits[self._drafts[row]] = 1
         return logits
 
-    def scores(self, row: int, previous: int) -> tuple[np.ndarray, int]:
-        logits = self.logits(row)
-        return logits, int(logits.argmax())
+    def scores(self, row: int, previous: int) -> np.ndarray:
+        return self.logits(row)
 
 
 class TellingDrafter:

@@ -10,6 +10,7 @@ import pytest
 from engine.decode import Control
 from engine.errors import Ds4Error
 from engine.events import (
+    ArmFinished,
     CycleFinished,
     Event,
     LoadProgress,
@@ -34,8 +35,15 @@ from engine.settings import (
     parse_names,
     parse_perturb,
 )
+from engine.verdict import must_be_identical
 from tests.engine.races import engine, run
-from tests.engine.scripted import ScriptedDrafter, ScriptedModel, continuation, path_script
+from tests.engine.scripted import (
+    ScriptedChoices,
+    ScriptedDrafter,
+    ScriptedModel,
+    continuation,
+    path_script,
+)
 
 PROMPT = 13
 IDS = [2 + i * 7 % 29 for i in range(200)]
@@ -198,9 +206,22 @@ def test_a_perturbation_is_said_to_void_promises() -> None:
     assert "only replay and strict still promise" in found.of(Notice)[0].text
 
 
-def test_pinned_verifies_take_a_record_of_plain_made_outside_the_clocks() -> None:
-    from tests.engine.scripted import ScriptedChoices
+def test_a_pin_in_invariant_needs_a_fault_that_it_can_act_on() -> None:
+    with pytest.raises(Ds4Error, match="--pin was given with --numerics invariant"):
+        Settings("invariant", pin=("router",))
+    assert not Settings("invariant", pin=("router",), perturb=Perturb("hc", 4, 0)).why_split
 
+
+def test_replay_and_strict_keep_their_promise_beside_a_pin() -> None:
+    made = engine(*parts(), new_choices=lambda asked: ScriptedChoices())
+    found = run(made, "replay", "strict", pin=("router",))
+    (said,) = (notice.text for notice in found.of(Notice) if "--pin" in notice.text)
+    assert said.endswith("a diagnostic; only replay and strict still promise identical ids.")
+    assert all(must_be_identical("split", c, perturbed=False) for c in ("replay", "strict"))
+    assert [end.state_equal for end in found.of(ArmFinished)] == [None, True, True]
+
+
+def test_pinned_verifies_take_a_record_of_plain_made_outside_the_clocks() -> None:
     model, drafter = parts()
     kinds: list[object] = []
 
@@ -222,6 +243,28 @@ def test_pinned_verifies_take_a_record_of_plain_made_outside_the_clocks() -> Non
     assert min(rows) > 1, "a single row is never pinned"
     assert "recording choices" in {event.stage for event in progress}
     assert events[-1].identical  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("longest", [20, 4096])
+def test_more_context_is_advised_only_where_it_helps(longest: int) -> None:
+    def hint(needed: int) -> str:
+        if longest < needed:
+            return ": the target was made for at most 20 tokens."
+        return f", or give --ctx {needed} or more, up to 4096."
+
+    made = engine(*parts(), context=20, longest_context=longest)
+    with pytest.raises(Ds4Error) as error:
+        run(made, "direct", prompt="a" * 30)
+    assert str(error.value).endswith(
+        f"The prompt has 33 tokens, the context holds 20. Shorten it{hint(33)}"
+    )
+    run(made, "direct", prompt="abc", max_tokens=8)
+    with pytest.raises(Ds4Error) as error:
+        run(made, "direct", prompt="a" * 15, request={"follow_up": True})
+    assert str(error.value).endswith(
+        "The conversation with this turn has 32 tokens, the context holds 20. "
+        f"Run it as a first turn{hint(32)}"
+    )
 
 
 def test_invariant_is_refused_where_rows_differ() -> None:

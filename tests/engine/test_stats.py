@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import stats
-from engine.events import CycleFinished, TimeSplit, TokensCommitted
+from engine.events import CycleFinished, Diverged, StateDrift, TimeSplit, TokensCommitted
 from engine.stats import ArmTally
 from tests.engine.races import engine, run
 from tests.engine.scripted import (
@@ -48,6 +48,29 @@ def tallied(*events: CycleFinished | TokensCommitted, block: int = 5) -> ArmTall
     for event in events:
         arm.feed(event)
     return arm
+
+
+@pytest.mark.parametrize(("parted", "boundaries"), [(None, 4), (3, 2), (4, 3), (9, 3), (10, 4)])
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_states_can_be_compared_up_to_where_the_ids_part(
+    parted: int | None, boundaries: int, is_told_first: bool
+) -> None:
+    """Before the first cycle, and at the last id of each; whatever slow motion tells first."""
+    cycles = [cycle(1, 5, 2, 1), cycle(3, 5, 2, 1), cycle(5, 5, 5, 5)]
+    assert [c.index + c.depth - 1 for c in cycles] == [2, 4, 10]
+    arm = ArmTally(5)
+    assert arm.boundaries == 1
+    event = None if parted is None else Diverged(
+        "r", 1, 0, parted, 1, 2, None, 0.1, 1.0, "F16", "near-tie", False, (), None
+    )  # fmt: skip
+    events = [*cycles, event] if not is_told_first else [event, *cycles]
+    for each in events:
+        if each is not None:
+            arm.feed(each)
+    assert arm.boundaries == boundaries
+    for index in (0, 2):
+        arm.feed(StateDrift("r", 1, 0, index, index, ((0, "raw", None), (-1, "logits", 1.0))))
+    assert (arm.compared, arm.first_drift) == (2, None)
 
 
 def test_ten_drafted_four_cut_six_verified_three_accepted() -> None:

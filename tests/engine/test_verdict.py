@@ -49,9 +49,13 @@ def test_the_near_tie_limit_is_inclusive(ulps: int, expected: str) -> None:
 
 
 def test_the_type_follows_numerics_and_device() -> None:
-    assert ulp_type("split", "cpu") == ulp_type("split", "cuda") == "F16"
-    assert ulp_type("invariant", "cuda") == "F16"
-    assert ulp_type("invariant", "cpu") == "F32"
+    wide, narrow = ("F32", "F16"), ("F32", "F16", "Q8_0")
+    for types in (wide, narrow):
+        assert ulp_type("split", "cpu", types) == ulp_type("split", "cuda", types) == "F16"
+        assert ulp_type("invariant", "cuda", types) == "F16"
+    assert ulp_type("invariant", "cpu", wide) == "F32"
+    assert ulp_type("invariant", "cpu", narrow) == "F16"
+    assert ulp_type("invariant", "cpu", ("F16", "MXFP4")) == "F16"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from kernels.cpu.matrix import Packed, pack
 from kernels.head import head
-from kernels.markov import chain, confidence, markov_scores
+from kernels.markov import HeadChain, confidence, markov_scores
 from kernels.mode import DRAFT
 
 ROWS, WIDTH, RANK, VOCAB = 5, 64, 32, 100
@@ -33,17 +33,16 @@ class Drawn:
         self, anchor: int, rows: int = ROWS, gate: float = 0.0
     ) -> tuple[list[int], list[float], np.ndarray]:
         """Drafts, all confidences that were written, the head's rows (NaN where not written)."""
-        size = self.output.outputs
-        logits = np.full((ROWS, size), np.nan, np.float32)
-        tokens = np.array([anchor] + [-7] * ROWS)
-        confidences = np.full(ROWS, np.nan)
-        known = chain(
-            self.hidden, self.norm, self.output, 1e-6, logits, self.table, self.markov,
-            self.vocabulary, self.weights, BIAS, np.empty(size, np.float32), tokens, confidences,
-            rows, gate,
+        chain = HeadChain(
+            self.hidden, self.norm, self.output, 1e-6, self.table, self.markov, self.vocabulary,
+            self.weights, BIAS,
         )  # fmt: skip
-        assert (tokens[known + 1 :] == -7).all(), "tokens beyond the last draft"
-        return tokens[1 : known + 1].tolist(), confidences[~np.isnan(confidences)].tolist(), logits
+        chain.logits[:], chain.confidences[:], chain.tokens[:] = np.nan, np.nan, -7
+        chain.tokens[0] = anchor
+        known = chain.run(rows, gate)
+        assert (chain.tokens[known + 1 :] == -7).all(), "tokens beyond the last draft"
+        drafts, confidences = chain.tokens[1 : known + 1], chain.confidences
+        return drafts.tolist(), confidences[~np.isnan(confidences)].tolist(), chain.logits
 
     def one_by_one(self, anchor: int) -> tuple[list[int], list[float], np.ndarray]:
         """All rows by the single kernels."""
@@ -84,7 +83,8 @@ def test_a_chain_is_its_rows_one_by_one(seed: int, drafted: int | None) -> None:
         found = made.run(3, rows)
         assert found[0] == drafts[:rows]
         assert found[1] == confidences[:rows]
-        assert found[2].tobytes() == logits.tobytes(), "the head is over all rows"
+        assert found[2][:rows].tobytes() == logits[:rows].tobytes()
+        assert np.isnan(found[2][rows:]).all(), "the head is over the rows that are asked for"
 
 
 def test_a_gate_ends_it_at_the_first_confidence_below() -> None:

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from engine.drafter import Drafter, DrafterContext
 
 
-class Chain:
+class DeviceBlocks:
     """Static memory of one drafter's blocks, and the work on it."""
 
-    def __init__(self, drafter: Drafter, arrays: DeviceArrays) -> None:
+    def __init__(self, drafter: Drafter, arrays: DeviceArrays, hidden: Array) -> None:
+        self.last: Block | None = None
         self._drafter = drafter
         self._arrays = arrays
         rows, vocab = drafter.block_size, drafter.vocabulary.rows
-        self._hidden = arrays.zeros((rows, drafter.model.config.dim))
+        self._hidden = hidden
         self._logits = arrays.empty((rows, vocab))
         self._scores = arrays.empty((rows, vocab))
         self._rows = arrays.empty((rows, drafter.config.markov_rank))
@@ -47,7 +48,6 @@ class Chain:
         drafter = self._drafter
         w, eps, rows = drafter.weights, drafter.model.config.norm_eps, drafter.block_size
         b = drafter.evaluate(context)
-        self._hidden = b.hidden
         head(b.hidden, w.norm, drafter.output, eps, self._logits, b.positions, DRAFT)
         lanes.ready(self._logits)
         with lanes.aside(self._logits, lanes.ROWS):
@@ -72,29 +72,21 @@ class Chain:
         tokens = torch.stack((self._drafts[:, 0], self._plain[:, 0]))
         return torch.cat((tokens, best.view(torch.int32).long()))
 
-    def block(self, context: DrafterContext, anchor: int, _rows: int, _gate: float) -> Block:
-        """Evaluate the block whose ids, positions and spans are in the drafter's buffers: all of
-        it, since one launch costs less than to ask the host.
+    def make(self, context: DrafterContext, anchor: int, _rows: int, _gate: float) -> Block:
+        """As `engine.block.Blocks.make`; the whole block, since one launch costs less than to ask
+        the host how much of it is needed.
         """
         drafter = self._drafter
         key = (id(drafter), id(context.memory), "chain")
         read = self._arrays.run(key, lambda: self._work(context)).cpu()
         drafts, unbiased = read[:2].tolist()
         scores, logits, confidences = read[2:].int().view(torch.float32).tolist()
-        found = Found(
-            (anchor, *drafts),
-            _finite(drafts, scores),
-            _finite(unbiased, logits),
-            tuple(confidences),
-        )
+        known = next((i for i, score in enumerate(scores) if not isfinite(score)), len(scores))
+        best = [i if isfinite(logit) else None for i, logit in zip(unbiased, logits, strict=True)]
+        judged = min(known + 1, len(scores))
+        found = Found([anchor, *drafts], known, confidences, judged, best)
         return Block(drafter, self, self._hidden, found)
 
-    def logits(self) -> Array:
-        """(B, Vd) float32 of the last block's rows."""
-        return self._logits
-
-
-def _finite(tokens: list[int], values: list[float]) -> tuple[int | None, ...]:
-    """The tokens, None in place of those whose value is no finite number."""
-    pairs = zip(tokens, values, strict=True)
-    return tuple(token if isfinite(value) else None for token, value in pairs)
+    def logits(self, row: int) -> Array:
+        """As `engine.block.Blocks.logits`."""
+        return self._logits[row]
