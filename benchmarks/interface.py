@@ -41,6 +41,8 @@ from engine.settings import EngineFiles, Prompt, RunRequest, Settings
 
 PAGE = Path(__file__).parent / "interface.md"
 SIZE = (120, 40)
+AIM_MS = 100
+"""A key is answered within."""
 READY = EngineReady("", -1, 0, (), 5, 0.9, 0, 10**6, 1)
 PROMPT = Prompt("Explain the TCP three-way handshake.")
 
@@ -303,9 +305,10 @@ def keys_lines() -> list[str]:
     return [
         "2 x 500 tokens/s for 20 s behind 10,000 tokens in each pane, 30 frames/s, 120 x 40; a key",
         "is answered when the paint that shows its effect is done. Every token arrived.",
+        f"The aim is that every key is answered within {AIM_MS} ms.",
         "",
-        *head("keys", "median ms", "95 % ms", "99 % ms", "longest ms"),
-        row(len(taken), *cells),
+        *head("keys", f"within {AIM_MS} ms", "median ms", "95 % ms", "99 % ms", "longest ms"),
+        row(len(taken), sum(ms <= AIM_MS for ms in taken), *cells),
     ]
 
 

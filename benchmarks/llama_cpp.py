@@ -248,7 +248,7 @@ def speed(
     """Markdown of the speeds of the quantised pair: every program once per round."""
     target, drafter = files
     own_target, (own_drafter,), _ = options.model_files(None, None)
-    ours = Ours(own_target, own_drafter, "fp8")
+    ours = Ours(own_target, own_drafter, "none")
     rates: dict[str, list[float]] = {}
     hashes: dict[str, list[str]] = {}
 

@@ -156,8 +156,7 @@ class Bench:
         for arm, question in enumerate(asked, start=1):
             own = replace(target, verify=question.plan, pin=pins.get(question.pin))
             lanes.append(maker.lane(arm, own))
-        ulp_type = "F16" if numerics == "split" else "F32"
-        rules = RaceRules(every, NEAR_TIE_ULPS, ulp_type)
+        rules = RaceRules(every, NEAR_TIE_ULPS, "F16")
         for event in Race("mechanism", lanes, Control(tokens, knobs), rules).events():
             if isinstance(event, Diverged | StateDrift | CycleFinished):
                 yield event.arm - 1, event

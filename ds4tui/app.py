@@ -18,6 +18,7 @@ from textual.types import AnimationLevel
 
 from ds4tui.ascii_lines import AsciiLines
 from ds4tui.changes import Changes
+from ds4tui.collecting import REST_SECONDS, Collecting
 from ds4tui.commands import KeyCommands, Palette
 from ds4tui.config import UiConfig
 from ds4tui.controller import Controller
@@ -122,6 +123,7 @@ class Ds4App(RunActions):
         self.controller = controller
         self.controller.session.now = self.store.now
         self.pacing = Pacing()
+        self.collecting = Collecting()
         self.config = config or UiConfig()
         self.marks = choose(self.config.ascii)
         self.model_name = model_name
@@ -161,6 +163,7 @@ class Ds4App(RunActions):
 
     def on_mount(self) -> None:
         """Show the playground at once; load the engine after the first paint."""
+        self.collecting.begin()
         self.set_keymap(self.table.remapped)
         for instrument in self.instruments.values():
             self.install_screen(instrument, f"instrument-{instrument.KEY}")
@@ -179,6 +182,7 @@ class Ds4App(RunActions):
     def on_unmount(self) -> None:
         """End the engine with the interface; what came from it until now is still recorded."""
         self._leave()
+        self.collecting.end()
 
     def _leave(self) -> None:
         self._drain()
@@ -222,6 +226,13 @@ class Ds4App(RunActions):
             changes.notices.append(("warning", problem))
         if changes:
             self.show(changes)
+        if changes.ended:
+            self.set_timer(REST_SECONDS, self._rest)
+
+    def _rest(self) -> None:
+        """Nothing happens: a good time for what makes a key wait."""
+        if not self.controller.is_busy:
+            self.collecting.collect()
 
     def show(self, changes: Changes) -> None:
         """Let the screens draw what changed."""
