@@ -82,7 +82,8 @@ class DeviceBlocks:
         drafts, unbiased = read[:2].tolist()
         scores, logits, confidences = read[2:].int().view(torch.float32).tolist()
         known = next((i for i, score in enumerate(scores) if not isfinite(score)), len(scores))
-        best = [i if isfinite(logit) else None for i, logit in zip(unbiased, logits, strict=True)]
+        pairs = zip(unbiased, logits, strict=True)
+        best = [token if isfinite(logit) else None for token, logit in pairs]
         judged = min(known + 1, len(scores))
         found = Found([anchor, *drafts], known, confidences, judged, best)
         return Block(drafter, self, self._hidden, found)

@@ -56,6 +56,10 @@ def confidence(
     return found
 
 
+_KINDS = ("f4", "f4", "i8", "f4", "i8", "i8", "f4", "f4", "f4", "i8", "f4", "f4")
+"""Types of a chain's arrays."""
+
+
 class HeadChain:
     """The head over a block's rows, then row by row confidence and draft; on the CPU.
 
@@ -93,6 +97,8 @@ class HeadChain:
         made = self.logits, np.empty(size, np.float32), self.tokens, self.confidences
         own = hidden, norm, output.words, table, markov_output.words, vocabulary, weights
         self._kept = (*own, *made, np.empty(hidden.size, np.float32))
+        for array, kind in zip(self._kept, _KINDS, strict=True):  # compiled code takes addresses
+            assert array is None or (array.dtype == kind and array.flags.c_contiguous)
         at = [0 if array is None else array.ctypes.data for array in self._kept]
         self._words = np.array([width, table.shape[1], size, *at], np.int64)
         self._epsilon, self._bias = epsilon, bias
