@@ -1,10 +1,11 @@
 """Writing a pair of files in llama.cpp's dialect, as F32 or as quantised.
 
 The target stays architecture `deepseek4`; the drafter becomes `dflash`: other names, its own copy
-of the geometry and of the vocabulary, tapped layers counted from the embedding. A head of its own
-and a draft vocabulary (`d2t`) stay as they are; of these llama.cpp's graph of DeepSeek-V4 blocks
-takes the head (seen in the sources of llama-cpp-python 0.3.36), and `d2t` only its other DFlash
-graph does. Reads files, never a loaded model.
+of the geometry and of the vocabulary, tapped layers counted from the embedding. llama.cpp's graph
+of DeepSeek-V4 blocks takes a drafter's own head but no draft vocabulary (seen in the sources of
+llama-cpp-python 0.3.36: `d2t` is for its other DFlash graph). So the head and the Markov output of
+such a drafter get a row of zeros for every token that it lacks: a logit of 0, which wins only where
+no other is above it. Reads files, never a loaded model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from engine.config import ARCHITECTURE, DrafterConfig, ModelConfig
 from engine.errors import Ds4Error
 from engine.gguf import GGUFFile
 from engine.gguf_write import Plain, TensorData, Typed, write_gguf
-from engine.tensor_table import Expected, drafter_name
+from engine.tensor_table import DRAFTED, OWN_HEAD, Expected, drafter_name
 from engine.text import one_line
 
 Form = Literal["f32", "quantised"]
@@ -30,6 +31,7 @@ Names = list[tuple[str, str, Expected]]  # (name in the source, name to write, w
 
 # llama.cpp's fused hyper-connections and its compressors take these as F32 only.
 _F32_PARTS = ("hc_", "_ape.")
+_ROWS_OF_TOKENS = (OWN_HEAD, "markov_w2.weight")
 _ALL_F32 = 0  # `general.file_type`
 _QUANTISATION_VERSION = 2
 
@@ -49,6 +51,8 @@ class _Job:
     file: GGUFFile
     metadata: Metadata
     names: Names
+    drafted: np.ndarray | None = None
+    """Tokens of the rows that a draft vocabulary leaves, (Vd,)."""
 
 
 def export_pair(
@@ -77,12 +81,13 @@ def export_pair(
     if drafter is not None:
         own = DrafterConfig.from_gguf(drafter, config)
         metadata = _drafter_metadata(drafter, own, target, config)
-        jobs.append(_Job("drafter", drafter, metadata, _drafter_names(own, config)))
+        drafted = None if own.draft_vocabulary is None else drafter.integers(DRAFTED)
+        jobs.append(_Job("drafter", drafter, metadata, _drafter_names(own, config), drafted))
     outputs = [directory / f"{job.file.path.stem}.llama-{form}.gguf" for job in jobs]
     _check_outputs(outputs, [job.file for job in jobs], overwrite)
     written: list[Exported] = []
     for job, path in zip(jobs, outputs, strict=True):
-        tensors = _converted(job.file, job.names, form, path.name, progress)
+        tensors = _converted(job, config.vocab_size, form, path.name, progress)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             write_gguf(path, job.metadata | _form_keys(form), tensors)
@@ -212,6 +217,7 @@ def _drafter_names(config: DrafterConfig, target: ModelConfig) -> Names:
     names = [
         (config.tensor_name(e.name), drafter_name(e.name, "dflash"), e)
         for e in config.table(target)
+        if e.name != DRAFTED
     ]
     if config.confidence_bias:
         names.append(("conf_proj.bias", "conf_proj.bias", Expected("", (1,), "vector")))
@@ -219,25 +225,33 @@ def _drafter_names(config: DrafterConfig, target: ModelConfig) -> Names:
 
 
 def _converted(
-    file: GGUFFile,
-    names: Names,
+    job: _Job,
+    vocab: int,
     form: Form,
     shown: str,
     progress: Callable[[str, int, int], None] | None,
 ) -> list[TensorData]:
     """The tensors to write, each made when its turn comes."""
+    file, drafted = job.file, job.drafted
 
     def one(index: int, source: str, name: str, expected: Expected) -> TensorData:
         stored = file.tensors[source].type
         small = expected.role == "vector" or any(part in name for part in _F32_PARTS)
         whole = expected.role in ("ids", "tokens")
         kind = "F32" if not whole and (form == "f32" or small) else stored
+        spread = drafted is not None and expected.name.endswith(_ROWS_OF_TOKENS)
+        shape = (vocab, *expected.shape[1:]) if spread else expected.shape
 
         def made() -> np.ndarray:
             if progress is not None:
-                progress(shown, index + 1, len(names))
-            return file.raw(source) if kind == stored else file.dequantise(source)
+                progress(shown, index + 1, len(job.names))
+            rows = file.raw(source) if kind == stored else file.dequantise(source)
+            if not spread:
+                return rows
+            every = np.zeros((vocab, *rows.shape[1:]), rows.dtype)  # of zeros in every type
+            every[drafted] = rows
+            return every
 
-        return TensorData(name, expected.shape, kind, made)
+        return TensorData(name, shape, kind, made)
 
-    return [one(index, *entry) for index, entry in enumerate(names)]
+    return [one(index, *entry) for index, entry in enumerate(job.names)]

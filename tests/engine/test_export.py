@@ -22,6 +22,7 @@ from engine.weights import load_drafter, load_target
 from tests.engine.random_pair import (
     DRAFTS_SOME,
     K_QUANT,
+    PRESETS,
     SMALL,
     DrafterShape,
     drafter_metadata,
@@ -73,17 +74,26 @@ def test_it_loads_back_as_the_same_model(
         same(drafter, own.tensor_name(e.name), new_drafter, new_own.tensor_name(e.name))
 
 
+@pytest.mark.parametrize("types", ["ds4", "F16", PRESETS["ds4"] | {"heads": "MXFP4"}])
 @pytest.mark.parametrize("own", [DRAFTS_SOME, DrafterShape(own_head=True)])
 @pytest.mark.parametrize("dialect", ["dspark", "dflash"])
 def test_a_head_of_its_own_drafts_the_same_afterwards(
-    tmp_path: Path, dialect: str, own: DrafterShape
+    tmp_path: Path, dialect: str, own: DrafterShape, types: str | dict[str, str]
 ) -> None:
-    target, drafter = opened(write_pair(tmp_path, SMALL, own, "ds4", dialect))
+    """But for tokens without a row, which have the logit 0 then."""
+    target, drafter = opened(write_pair(tmp_path, SMALL, own, types, dialect))
     config = ModelConfig.from_gguf(target)
     paths = [one.path for one in export_pair(target, drafter, tmp_path)]
     written = open_gguf(paths[1])
     assert written.tensors["output.weight"].type == drafter.tensors["output.weight"].type
-    assert ("d2t" in written.tensors) == (own.drafted is not None)
+    assert "d2t" not in written.tensors
+    if own.drafted is not None:
+        tokens = drafter.integers("d2t")
+        for name in ("output.weight", next(n for n in written.tensors if "markov_w2" in n)):
+            rows = written.dequantise(name)
+            assert len(rows) == SMALL.vocab
+            assert not np.delete(rows, tokens, 0).any()
+            assert np.abs(rows[tokens]).max(-1).all()
     drafts = []
     for target_file, file in ((target, drafter), (open_gguf(paths[0]), written)):
         weights = load_drafter(file, config)
@@ -92,7 +102,14 @@ def test_a_head_of_its_own_drafts_the_same_afterwards(
         rng = np.random.default_rng(0)
         made.extend(context, rng.standard_normal((9, 3 * SMALL.dim)).astype(np.float32), 0)
         drafts.append([made.draft(context, anchor, 9) for anchor in range(20, 60)])
-    assert drafts[0] == drafts[1]
+    same = 0
+    for (before, sure), (after, sure_too) in zip(*drafts, strict=True):
+        pairs = enumerate(zip(before, after, strict=True))
+        first = next((row for row, (one, other) in pairs if one != other), len(before))
+        assert sure[: first + 1] == sure_too[: first + 1]
+        same += first
+    whole = sum(len(tokens) for tokens, _ in drafts[0])
+    assert same == whole if own.drafted is None else same > 0.3 * whole
     assert len({token for tokens, _ in drafts[0] for token in tokens}) > 5
 
 

@@ -16,12 +16,13 @@ from engine.gguf import open_gguf
 from tests.tools.test_tiny_drafter import DRAFT, drafter
 from tests.tools.test_tiny_target import SHAPE, random_target
 from tools.tiny_model import export
-from tools.tiny_model.drafter import continued, from_named, propose, with_own_head
+from tools.tiny_model.drafter import continued, from_named, in_4_bits, propose, with_own_head
 from tools.tiny_model.file_types import (
     DRAFTER_FILE,
     TARGET_FILE,
     file_type,
     load_weights,
+    marked,
     rounded_like_file,
 )
 from tools.tiny_model.rounding import mxfp4_bytes
@@ -46,6 +47,29 @@ def test_mxfp4_is_read_as_ggml_reads_it_and_errs_no_more() -> None:
     assert bool((errors[0] <= errors[1] * (1 + 1e-6)).all())
     assert float(errors[0].sum()) < 0.97 * float(errors[1].sum())
     assert np.array_equal(mxfp4_bytes(ours), mxfp4_bytes(x))
+
+
+def test_4_bits_of_a_drafter_are_those_of_its_file_and_let_gradients_pass() -> None:
+    made = drafter()
+    names = marked(made.named(), ("mtp.*", "main_proj"))
+    assert "mtp.1.ffn_gate_exps" in names
+    assert "main_proj" in names
+    assert not {"mtp.0.hc_attn_fn", "mtp.0.attn_norm", "markov_head.markov_w2"} & set(names)
+    small = in_4_bits(made, names)
+    kind = gguf.GGMLQuantizationType.MXFP4
+    for name, tensor in small.named().items():
+        whole = made.named()[name].detach()
+        if name not in names:
+            assert tensor.equal(whole)
+            continue
+        stored = mxfp4_bytes(whole)
+        assert np.array_equal(tensor.detach().numpy(), gguf.quants.dequantize(stored, kind))
+        kept = rounded_like_file({name: tensor})[name]  # as trained weights travel
+        assert np.array_equal(mxfp4_bytes(kept), mxfp4_bytes(tensor.detach()))
+        assert not tensor.detach().equal(whole)
+    sum(small.named()[name].sum() for name in names).backward()  # type: ignore[union-attr]
+    assert all(made.named()[name].grad.eq(1).all() for name in names)  # type: ignore[union-attr]
+    assert in_4_bits(made, ()).named().keys() == made.named().keys()
 
 
 def test_frequent_tokens_are_kept_and_of_the_special_ones_the_end_token() -> None:
@@ -85,11 +109,15 @@ def test_it_cannot_be_cut_again_or_trained() -> None:
         continued(SHAPE, some, DRAFT.expert_dim)
 
 
-def test_a_head_of_all_tokens_needs_no_table() -> None:
+def test_a_head_of_all_tokens_needs_no_table_and_can_be_trained_and_cut() -> None:
     named, output = drafter().named(), random_target().top["output"]
     whole = with_own_head(named, output, torch.arange(SHAPE.vocab))
     assert whole.keys() - named.keys() == {"draft_head"}
     assert whole["draft_head"].equal(output)
+    made = continued(SHAPE, whole, DRAFT.expert_dim)
+    assert made.top["draft_head"].requires_grad
+    some = with_own_head(made.named(), torch.zeros_like(output), TOKENS)
+    assert some["draft_head"].equal(output[TOKENS])
 
 
 def test_its_file_gives_the_tensors_back(tmp_path: Path) -> None:
@@ -127,6 +155,7 @@ def test_the_embedded_pair_is_what_an_export_of_it_writes(
     model = {"vocab": {token: i for i, token in enumerate(tokens)}, "merges": merges}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}), encoding="utf-8")
     arguments = [folder, tmp_path, tmp_path / "out", "--stages", "3", "--confidence", "0.5"]
+    arguments += ["--mxfp4", "mtp.*", "main_proj", "markov_head.markov_w2", "draft_head"]
     monkeypatch.setattr(sys, "argv", ["export", *map(str, arguments)])
     export.main()
     for name, path in ((TARGET_FILE, target), (DRAFTER_FILE, drafters[0])):

@@ -10,6 +10,7 @@ Shape letters: B rows of text, T tokens, A anchors a row, K block rows (5), D wi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tools.tiny_model.file_types import DRAFT_HEAD, DRAFTED
-from tools.tiny_model.rounding import fp8_row
+from tools.tiny_model.rounding import fp8_row, mxfp4
 from tools.tiny_model.shape import DraftShape, Shape
 from tools.tiny_model.target import (
     Params,
@@ -148,26 +149,36 @@ def with_own_head(named: dict[str, Tensor], output: Tensor, tokens: Tensor) -> d
         tokens: (Vd,) rising; for all V there is no draft vocabulary, only the head.
 
     Raises:
-        ValueError: when it has a head of its own already: other rows may be gone.
+        ValueError: when it has a draft vocabulary already: other rows may be gone.
     """
-    _refuse_own_head(named)
-    markov = "markov_head.markov_w2"
-    own = named | {markov: named[markov][tokens], DRAFT_HEAD: output[tokens]}
+    _refuse_vocabulary(named)
+    markov, head = "markov_head.markov_w2", named.get(DRAFT_HEAD, output)
+    own = named | {markov: named[markov][tokens], DRAFT_HEAD: head[tokens]}
     return own if len(tokens) == len(output) else own | {DRAFTED: tokens}
 
 
-def _refuse_own_head(named: dict[str, Tensor]) -> None:
-    if DRAFT_HEAD in named:
-        raise ValueError(f"the drafter has a head of {len(named[DRAFT_HEAD])} tokens of its own")
+def _refuse_vocabulary(named: dict[str, Tensor]) -> None:
+    if DRAFTED in named:
+        raise ValueError(f"the drafter has a head of {len(named[DRAFTED])} tokens of its own")
+
+
+def in_4_bits(drafter: Drafter, names: Sequence[str]) -> Drafter:
+    """The drafter with the values that these matrices have in MXFP4; gradients pass through."""
+    named = drafter.named()
+    if names:
+        blocks = [named[name].reshape(-1, 32) for name in names]
+        parts = mxfp4(torch.cat(blocks)).split([len(block) for block in blocks])
+        named |= {name: part.view_as(named[name]) for name, part in zip(names, parts, strict=True)}
+    return from_named(drafter.shape, drafter.draft, named)
 
 
 def continued(shape: Shape, named: dict[str, Tensor], expert_dim: int) -> Drafter:
     """A trained drafter to train on, its experts narrowed where they are wider.
 
     Raises:
-        ValueError: when it has a head of its own: drafters learn with their target's.
+        ValueError: when it has a draft vocabulary: drafters learn with all tokens.
     """
-    _refuse_own_head(named)
+    _refuse_vocabulary(named)
     if DraftShape.of(named).expert_dim > expert_dim:
         named = narrowed(named, expert_dim)
     leaves = {

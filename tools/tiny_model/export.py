@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from tools.tiny_model.file_types import (
     TARGET_FILE,
     file_type,
     load_weights,
+    marked,
 )
 from tools.tiny_model.rounding import mxfp4_bytes
 from tools.tiny_model.shape import EPS, STREAMS, DraftShape, Shape
@@ -141,7 +141,7 @@ def write(
     """Writes one file and returns its size in bytes.
 
     Args:
-        mxfp4: names, `*` stands for any part, of Q8_0 matrices that become MXFP4 instead.
+        mxfp4: as `marked` takes them.
     """
     import gguf  # not on the training machine
 
@@ -158,10 +158,9 @@ def write(
             writer.add_string(key, value)
         else:
             writer.add_array(key, value)
+    small = marked(tensors, mxfp4)
     for name, tensor in tensors.items():
-        kind = file_type(name, tensor)
-        if kind == "Q8_0" and any(fnmatch(name, mark) for mark in mxfp4):
-            kind = "MXFP4"
+        kind = "MXFP4" if name in small else file_type(name, tensor)
         array = tensor.detach().cpu().numpy()
         if kind in ("I32", "I64"):
             writer.add_tensor(file_name(name, stages), array.astype(f"int{kind[1:]}"))

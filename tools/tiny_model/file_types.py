@@ -6,6 +6,8 @@ GGUF holds. Knows names, not shapes of a model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,19 @@ def file_type(name: str, tensor: Tensor) -> str:
     if "indexer" in name or "compressor" in name or name.endswith(("_fn", "ffn_gate_inp")):
         return "F16"
     return "Q8_0"
+
+
+def marked(named: Mapping[str, Tensor], marks: Sequence[str]) -> list[str]:
+    """The Q8_0 matrices among the tensors that are to become MXFP4 instead.
+
+    Args:
+        marks: names, `*` stands for any part.
+    """
+    return [
+        name
+        for name, tensor in named.items()
+        if file_type(name, tensor) == "Q8_0" and any(fnmatch(name, mark) for mark in marks)
+    ]
 
 
 def rounded_like_file(named: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -78,6 +78,14 @@ def mxfp4_codes(x: Tensor) -> tuple[Tensor, Tensor]:
     return places + 8 * ((blocks < 0) & (places > 0)), exponents.gather(0, best)[0]
 
 
+def mxfp4(x: Tensor) -> Tensor:
+    """The values that `x` has in MXFP4."""
+    codes, exponents = mxfp4_codes(x)
+    sizes = torch.tensor(FP4_SIZES, device=x.device)[codes & 7] * torch.exp2(exponents.float())
+    rounded = torch.where(codes > 7, -sizes, sizes).flatten(-2).to(x.dtype)
+    return _straight_through(x, rounded)
+
+
 def mxfp4_bytes(x: Tensor) -> np.ndarray:
     """`x` as a file stores it, uint8 (..., blocks * 17): the exponent with a bias of 127, then the
     codes, the second half of them in the upper four bits."""

@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tools.tiny_model import drafter as dspark
 from tools.tiny_model import target as model
 from tools.tiny_model.decode import MAX_BANNED, Generated
 from tools.tiny_model.evaluate import measure
-from tools.tiny_model.file_types import load_weights, save_weights
+from tools.tiny_model.file_types import load_weights, marked, save_weights
 from tools.tiny_model.generate import chat_prompts, mixed_prompts, own_text
 from tools.tiny_model.shape import DraftShape, Shape
 from tools.tiny_model.tokenizer import EOS
@@ -127,14 +128,23 @@ class Features:
 
 
 class Student:
-    """One drafter with its optimiser."""
+    """One drafter with its optimiser.
 
-    def __init__(self, drafter: dspark.Drafter, cuda: bool) -> None:
+    Args:
+        mxfp4: as `marked` takes them; the others' rounding to 8 bits is not felt.
+    """
+
+    def __init__(self, drafter: dspark.Drafter, mxfp4: Sequence[str], cuda: bool) -> None:
         self.drafter = drafter
+        self._small = marked(drafter.named(), mxfp4)
         self.parameters = list(self.drafter.trainable().values())
         self.optimiser = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0, fused=cuda
         )
+
+    def rounded(self) -> dspark.Drafter:
+        """The drafter as its file will hold it, for gradients that pass to the whole one."""
+        return dspark.in_4_bits(self.drafter, self._small)
 
     def update(self, loss: Tensor, loads: list[Tensor], lr: float, bias_step: float) -> None:
         for group in self.optimiser.param_groups:
@@ -166,6 +176,10 @@ def main() -> None:
     )
     parser.add_argument("--start", type=Path, help="train the drafter of this folder on")
     parser.add_argument("--expert-dim", type=int, default=128)
+    parser.add_argument(
+        "--own-head", action="store_true", help="a head of its own, which begins as the target's"
+    )
+    parser.add_argument("--mxfp4", nargs="+", default=[], help="matrices, as export's")
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--samples", type=int, default=48)
     parser.add_argument("--own-rows", type=int, default=24576)
@@ -222,7 +236,10 @@ def main() -> None:
         else:
             named = load_weights(args.start, f"drafter{s}_", device)
             fresh = dspark.continued(target.shape, named, args.expert_dim)
-        students[s] = Student(fresh, cuda)
+        if args.own_head and dspark.DRAFT_HEAD not in fresh.top:
+            head = target.top["output"].detach().clone()
+            fresh.top[dspark.DRAFT_HEAD] = head.requires_grad_()
+        students[s] = Student(fresh, args.mxfp4, cuda)
     rng = torch.Generator(device).manual_seed(args.seed)
     own_count = round(args.samples * OWN_SHARE)
     output = target.top["output"]
@@ -241,7 +258,7 @@ def main() -> None:
             ce = CE_END
         seen = {}
         for stages, student in students.items():
-            drafter = student.drafter
+            drafter = student.rounded()
             u, loads = dspark.rows(
                 drafter,
                 target.top,
@@ -299,7 +316,7 @@ def main() -> None:
                 )
     log(f"{steps} steps, {steps * args.samples * ANCHORS / 1e6:.1f} M anchors")
     for stages, student in students.items():
-        save_weights(student.drafter.named(), args.out, f"drafter{stages}_", 1)
+        save_weights(student.rounded().named(), args.out, f"drafter{stages}_", 1)
     (args.out / "curve.json").write_text(json.dumps(curve))
     torch.set_float32_matmul_precision("highest")
     if args.dry_run:
