@@ -29,7 +29,7 @@ from engine.events import ArmFinished, CycleFinished, Diverged, Event, RunFailed
 from engine.paths import OP_CLASSES, POLICIES, Perturb, Policy
 from engine.session import Engine, load_engine
 from engine.settings import EngineFiles, Knobs, Prompt, RunRequest, Settings
-from engine.stats import differs, tally
+from engine.stats import tally
 
 PAGE = Path(__file__).parent / "exactness.md"
 CONTEXTS = (None, None, None, 260, 300)
@@ -116,7 +116,7 @@ def parted(events: list[Event]) -> str:
         match event:
             case Diverged():
                 return f"arm {event.arm} diverged at {event.index}"
-            case StateDrift() if differs(event):
+            case StateDrift() if event.first_difference is not None:
                 return f"arm {event.arm} drifted at position {event.position}"
             case ArmFinished() if event.state_equal is False:
                 return f"arm {event.arm} ended with another state"

@@ -16,7 +16,6 @@ from ds4tui.matrix_names import numerics_of
 from ds4tui.report import Document, RunEvents, ab_document
 from ds4tui.set_figures import by_category, work
 from ds4tui.unusual_settings import OF_PROMPTS
-from engine import stats
 from engine.events import (
     CUT_SHORT,
     ArmInfo,
@@ -68,7 +67,7 @@ class MatrixReport:
                 pass
             case RunFailed():
                 self.forget_running()
-            case StateDrift() if not stats.differs(event):  # many, of which only the number counts
+            case StateDrift() if event.first_difference is None:  # many: their number counts
                 self._events.append(replace(event, tensors=()))
             case RunFinished():
                 self._events.append(event)

@@ -181,7 +181,7 @@ def _arm(repeats: Sequence[RunEvents], arm: int, info: ArmInfo) -> Document:
 def _states(run: RunEvents, arm: int) -> Document:
     """How often an arm's states were compared with plain's, and the first difference found."""
     tally, is_compared = run.arms[arm], run.started.arms[arm].is_compared
-    drift = stats.first_difference(tally.first_drift)
+    drift = tally.first_drift
     return {
         "states_compared": tally.compared,
         "state_boundaries": tally.boundaries if is_compared else 0,

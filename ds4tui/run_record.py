@@ -36,7 +36,7 @@ from engine.events import (
     TokensCommitted,
     TokenText,
 )
-from engine.stats import ArmTally, Speedup, first_difference, speedup
+from engine.stats import ArmTally, Speedup, speedup
 from engine.text import IncrementalText, decode_bytes
 
 TopRow = tuple[tuple[int, float], ...]
@@ -104,7 +104,7 @@ class ArmRecord:
     @property
     def first_drift(self) -> FirstDrift | None:
         """The first boundary at which the states differed while the ids agreed."""
-        return first_difference(self.tally.first_drift)
+        return self.tally.first_drift
 
     @property
     def mixed(self) -> bool:

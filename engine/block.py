@@ -24,8 +24,8 @@ class Found(NamedTuple):
     Attributes:
         tokens: the anchor, then every row's draft, the best token after the one before.
         known: how many of these drafts count: those before the first whose score is no number.
-        confidences: of the drafts, each after the one before.
-        judged: how many of these count: up to the first draft that does not.
+        confidences: of the drafts that were asked for, each after the one before; they count up to
+            the first draft that does not.
         unbiased: every row's best token without the Markov bias, None where that is no number; may
             be empty.
     """
@@ -33,7 +33,6 @@ class Found(NamedTuple):
     tokens: list[int]
     known: int
     confidences: list[float]
-    judged: int
     unbiased: Sequence[int | None] = ()
 
 
@@ -80,7 +79,8 @@ class Block:
             previous: token before the draft: the anchor, then the draft of the row before.
         """
         w, found = self._drafter.weights, self.found
-        if row < found.judged and found.tokens[row] == previous:
+        is_judged = row <= found.known and row < len(found.confidences)
+        if is_judged and found.tokens[row] == previous:
             return found.confidences[row]
         if w.confidence is None:
             return 1.0

@@ -145,13 +145,12 @@ class Comparison:
         other = self.other.timeline
         boundary = other.boundary
         tensors = compare_states(self.plain.timeline, other)
-        differing = next((t for t in tensors if t[0] != LOGITS_LAYER and t[2] is not None), None)
-        self._equal[boundary] = differing is None
+        drift = StateDrift(*self.other.stamp(), boundary, other.state.position, tensors)
+        self._equal[boundary] = drift.first_difference is None
         # At the index where the ids part the state no longer matters to the verdict.
-        if differing is not None and self.first_drift is None and boundary < self.agreed:
-            layer, tensor, difference = differing
-            self.first_drift = FirstDrift(boundary, layer, tensor, difference or 0.0)
-        return StateDrift(*self.other.stamp(), boundary, other.state.position, tensors)
+        if self.first_drift is None and boundary < self.agreed:
+            self.first_drift = drift.first_difference
+        return drift
 
     def _divergence(self, index: int) -> Diverged:
         plain, other = self.plain.timeline, self.other.timeline

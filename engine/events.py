@@ -300,6 +300,14 @@ class StateDrift(Event):
     position: int
     tensors: tuple[tuple[int, str, float | None], ...]
 
+    @property
+    def first_difference(self) -> FirstDrift | None:
+        """The first tensor of the state that differs, None when none does; logits are no state."""
+        for layer, tensor, value in self.tensors:
+            if layer >= 0 and value is not None:
+                return FirstDrift(self.index, layer, tensor, value)
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class FirstDrift:

@@ -40,8 +40,7 @@ class HostBlocks:
         chain.tokens[0] = anchor
         known = chain.run(rows, gate)
         self._headed = rows if known else 0
-        judged = min(known + 1, rows)
-        found = Found(chain.tokens.tolist(), known, chain.confidences.tolist(), judged)
+        found = Found(chain.tokens.tolist(), known, chain.confidences.tolist()[:rows])
         return Block(self._drafter, self, hidden, found)
 
     def logits(self, row: int) -> Array:

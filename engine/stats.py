@@ -73,7 +73,7 @@ class ArmTally:
     best: array[float] = field(default_factory=lambda: array("d"))
     cycles: MutableSequence[CycleFinished] = field(default_factory=list)
     time: TimeSplit = field(default_factory=TimeSplit)
-    first_drift: StateDrift | None = None
+    first_drift: FirstDrift | None = None
     diverged: Diverged | None = None
     compared: int = 0
     counts: CycleCounts = field(init=False)
@@ -94,12 +94,12 @@ class ArmTally:
             case Diverged():
                 self.diverged = event
                 # States compared at the very index where the ids part are no drift before it.
-                if self.first_drift is not None and self.first_drift.index >= event.index:
+                if self.first_drift is not None and self.first_drift.position >= event.index:
                     self.first_drift = None
             case StateDrift():
                 self.compared += 1
-                if self.first_drift is None and differs(event):
-                    self.first_drift = event
+                if self.first_drift is None:
+                    self.first_drift = event.first_difference
             case _:
                 pass
 
@@ -143,19 +143,6 @@ class ArmTally:
         """
         finite = [i for i, gap in enumerate(self.gaps[:among]) if math.isfinite(gap)]
         return min(finite, key=lambda i: self.gaps[i], default=None)
-
-
-def differs(drift: StateDrift) -> bool:
-    """A tensor of the state differs; logits are no state."""
-    return any(layer >= 0 and value is not None for layer, _, value in drift.tensors)
-
-
-def first_difference(drift: StateDrift | None) -> FirstDrift | None:
-    """The first tensor of the state that differs in a comparison, None when none does."""
-    for layer, tensor, value in drift.tensors if drift is not None else ():
-        if drift is not None and layer >= 0 and value is not None:
-            return FirstDrift(drift.index, layer, tensor, value)
-    return None
 
 
 def tally(events: Iterable[Event]) -> list[ArmTally]:

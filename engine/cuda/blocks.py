@@ -84,8 +84,7 @@ class DeviceBlocks:
         known = next((i for i, score in enumerate(scores) if not isfinite(score)), len(scores))
         pairs = zip(unbiased, logits, strict=True)
         best = [token if isfinite(logit) else None for token, logit in pairs]
-        judged = min(known + 1, len(scores))
-        found = Found([anchor, *drafts], known, confidences, judged, best)
+        found = Found([anchor, *drafts], known, confidences, best)
         return Block(drafter, self, self._hidden, found)
 
     def logits(self, row: int) -> Array:

@@ -40,7 +40,7 @@ TEXT = "The server waits until the client has sent its last message. Then it clo
 
 @dataclass(frozen=True)
 class Pair:
-    """The embedded target, its drafter, and that drafter with every other token left."""
+    """The embedded target, its drafter, and that drafter with two of three tokens left."""
 
     target: GGUFFile
     whole: GGUFFile
@@ -63,11 +63,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def write_some(path: Path, target: GGUFFile, whole: GGUFFile, config: ModelConfig) -> np.ndarray:
-    """Write the drafter with EOS and every other token of its own; returns these, rising."""
+    """Write the drafter with EOS and two of three tokens of its own; returns these, rising."""
     own = DrafterConfig.from_gguf(whole, config)
     all_tokens = np.arange(config.vocab_size)
     tokens = all_tokens if own.draft_vocabulary is None else whole.integers("d2t")
-    places = np.flatnonzero((tokens == EOS) | (np.arange(len(tokens)) % 2 == 0))
+    places = np.flatnonzero((tokens == EOS) | (np.arange(len(tokens)) % 3 != 1))
     head = whole if own.own_head else target
     markov = own.tensor_name(f"mtp.{own.stages - 1}.markov_head.markov_w2.weight")
     cut = [(whole, markov), (head, "output.weight")]
@@ -133,7 +133,7 @@ def test_the_text_is_plain_s(pair: Pair, markov: bool) -> None:
     for arm in others:
         assert arm.ids == plain.ids
         assert arm.counts.accept_rate is not None
-        assert arm.counts.accept_rate > 0.05
+        assert arm.counts.accept_rate > 0.1
     drifts = [event for event in events if isinstance(event, StateDrift)]
     assert drifts
     assert all(value is None for drift in drifts for *_, value in drift.tensors)
