@@ -1,13 +1,15 @@
 """Triton kernels of `kernels.attention`: keys in chunks of a fixed size, added up in order.
 
 A program takes one chunk of a row's keys and a group of heads; a second kernel adds the chunks up.
-Chunks are counted from a row's own first key, so that they do not depend on the batch.
+Chunks are counted from a row's own first key, so that they do not depend on the batch. Where rows
+are rounded to F16 for products, so are the chunks' sums on their way to that kernel.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -73,8 +75,8 @@ def _chunk_kernel(
 ):  # fmt: skip
     """Scores, shares and weighted sum of one chunk of keys, for a group of heads.
 
-    The kernel before wrote the queries; ring rows, and rows of `extra` that earlier steps wrote,
-    are older and loaded before it has ended. What this step wrote on lanes is there when it has.
+    The kernels before, in the line and on lanes, wrote the queries and what else is of this step.
+    Ring rows, and rows of `extra` that earlier steps wrote, are loaded before they have ended.
 
     HALF: on tensor cores. FULL: heads and width fill their tiles. CHOSEN: rows may be selected.
     """
@@ -134,7 +136,7 @@ def _chunk_kernel(
             shares = tl.broadcast_to(share.to(tl.float16)[None, :, :], (WIDE // PIECE, HEADS, KEYS))
             out = tl.dot(shares, tile)
             at = sums + place[None, :, None] * width + d
-            tl.store(at, out, mask=own[None, :, None] & column)
+            tl.store(at, out.to(tl.float16), mask=own[None, :, None] & column)
         else:
             d = tl.arange(0, WIDE)
             if listed:
@@ -177,33 +179,35 @@ def _combine_kernel(
     limit = tl.load(spans + row * 3 + 2)
     count = tl.load(counts + row)
     sink = tl.load(sinks + head)
-    i = tl.arange(0, WIDE)
+    # Four columns a thread, of F16 sums too: each has all chunks of its columns.
+    i = tl.max_contiguous(tl.arange(0, WIDE), 4)
     c, s = row_turns(turns + position * size, width, size, -1.0, WIDE)
     limit = tl.where(count >= 0, count.to(tl.int64), limit)
-    ring_live = (keys + KEYS - 1) // KEYS
-    live = RING_CHUNKS + (limit + KEYS - 1) // KEYS
+    ring_live = ((keys + KEYS - 1) // KEYS).to(tl.int32)
+    live = (RING_CHUNKS + (limit + KEYS - 1) // KEYS).to(tl.int32)
     every = tl.arange(0, PADDED)
     counted = (every < ring_live) | ((every >= RING_CHUNKS) & (every < live))
     all_places = (row * CHUNKS + every) * heads + head
     chunk = tl.arange(0, BLOCK)
     place = (row * CHUNKS + chunk) * heads + head
-    real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
+    at = sums + place[:, None] * width + i[None, :]
+    own_at = tops + place
     inputs_ready()
     highest = tl.load(tops + all_places, mask=counted, other=float("-inf"))
     amounts = tl.load(totals + all_places, mask=counted, other=0.0)
-    at = sums + place[:, None] * width + i[None, :]
-    tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0)
-    own = tl.load(tops + place, mask=real, other=float("-inf"))
+    real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
+    tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0).to(tl.float32)
+    own = tl.load(own_at, mask=real, other=float("-inf"))
     top = tl.maximum(tl.max(highest, 0), sink)
     total = tl.sum(tl.exp(highest - top) * amounts, 0) + tl.exp(sink - top)
     result = tl.sum(tile * tl.exp(own - top)[:, None], 0)
-    for start in range(BLOCK, live.to(tl.int32), BLOCK):
-        chunk = start + tl.arange(0, BLOCK)
+    for _ in range(BLOCK, live, BLOCK):
+        at += BLOCK * heads * width
+        own_at += BLOCK * heads
+        chunk += BLOCK
         real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
-        place = (row * CHUNKS + chunk) * heads + head
-        at = sums + place[:, None] * width + i[None, :]
-        tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0)
-        own = tl.load(tops + place, mask=real, other=float("-inf"))
+        tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0).to(tl.float32)
+        own = tl.load(own_at, mask=real, other=float("-inf"))
         result += tl.sum(tile * tl.exp(own - top)[:, None], 0)
     result = rotate_row(result / total, c, s, WIDE)
     tl.store(out + (row * heads + head) * width + i, result, mask=i < width)
@@ -216,8 +220,8 @@ def attention(
 ) -> None:  # fmt: skip
     """As `kernels.attention.attention`.
 
-    The kernel before must be the one that wrote q: ring rows, and rows of `extra` that earlier
-    tokens completed, are read before it has ended.
+    Ring rows, and rows of `extra` that earlier tokens completed, are read before the kernels have
+    ended that were launched last, in the line and on lanes.
     """
     rows, width = q.shape[0], ring.shape[1]
     heads, device = sinks.shape[0], q.device
@@ -227,15 +231,16 @@ def attention(
     lanes.join()
     tops = scratch(device, "attention tops", rows, chunks, heads)
     totals = scratch(device, "attention totals", rows, chunks, heads)
-    sums = scratch(device, "attention sums", rows, chunks, heads, width)
+    half = numerics(mode) != "vector"
+    kind = torch.float16 if half else torch.float32
+    sums = scratch(device, "attention sums", rows, chunks, heads, width, dtype=kind)
     wide = max(64, triton.next_power_of_2(width))
     _chunk_kernel[(chunks, triton.cdiv(heads, HEADS), rows)](
         q, ring, ring.shape[0], extra, spans, selected, selected.shape[1], counts, positions, turns,
         turns.shape[1], tops, totals, sums, heads, width, 1.0 / width**0.5, epsilon, ratio,
         CHOSEN=ratio == 0, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, HEADS=HEADS,
         PIECE=PIECE, WIDE=wide, FULL=wide == width and heads % HEADS == 0,
-        HALF=numerics(mode) != "vector", num_warps=4,
-        maxnreg=None if ratio else CHOSEN_REGISTERS, **early(device),
+        HALF=half, num_warps=4, maxnreg=None if ratio else CHOSEN_REGISTERS, **early(device),
     )  # fmt: skip
     _combine_kernel[(heads, rows)](
         spans, counts, sinks, tops, totals, sums, positions, turns, turns.shape[1], out, heads,

@@ -26,7 +26,7 @@ from kernels.cuda.rows import (
 )
 from kernels.cuda.workspace import scratch
 from kernels.mode import Mode
-from kernels.packed.early import all_written, early
+from kernels.packed.early import all_written, early, next_may_begin
 
 PLAIN, ROUNDED = 0, 1
 STORE_COLUMNS = 512
@@ -122,9 +122,10 @@ def _compress_kernel(
 ):  # fmt: skip
     """Programs of a row: pool, [pool of the indexer], stores, [stores of the indexer].
 
-    In place when the product has ended. Says nothing to the kernel after, which is in the line and
-    begins when this one has ended.
+    In place when the product has ended. The kernel after, in the line, waits before it reads what
+    these rows complete.
     """
+    next_may_begin()
     all_written()
     part, row = tl.program_id(0), tl.program_id(1)
     position = tl.load(positions + row)

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-ROWS, SHARED, CHOICE = 1, 2, 3
-"""Compressed rows; the shared expert; which rows are attended to. Drafts do other side work."""
+ROWS, SHARED, CHOICE, QUERIES = 1, 2, 3, 4
+"""Compressed rows; the shared expert; weights of the choice of rows; queries beside that choice.
+Drafts do other side work."""
 
 
 class _Lanes:

@@ -38,7 +38,7 @@ def product(
     """y = x @ W^T (+ add), for any number of rows; y may take pieces, as `matmul` says.
 
     Args:
-        soon: launch it before the kernel before it has ended, though it is large.
+        soon: launch it before the kernel before it has ended, though it is large; never on a lane.
     """
     space, name = split_space(x.device, lanes.current()), numerics(mode)
     soon = (soon or weight.nbytes < SMALL) and not lanes.current()

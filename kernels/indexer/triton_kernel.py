@@ -31,11 +31,11 @@ from kernels.packed.early import all_written, early, inputs_ready, next_may_begi
 
 QUERY_HEADS, KEYS = 8, 64
 """Heads of a program that finishes queries; compressed rows of one that scores them, a group."""
-LISTED, PLACED, OTHERS = 256, 4, 1024
-"""Scores of a program that lists; listed ones that a program places at once, and against how many
-at once."""
-PROGRAMS = 256
-"""Programs that place the listed ones of a row, which are some hundred to some thousand."""
+LISTED, OTHERS = 256, 1024
+"""Scores of a program that lists; listed ones that others are compared with at once."""
+PROGRAMS, OF_SEVERAL = 768, 256
+"""Programs that place the listed ones, some hundred to some thousand, of a row alone, and of each
+of several rows."""
 LOWEST, HIGHEST = tl.constexpr(-2147483648), tl.constexpr(2147483647)
 """Ranks below and above those of all numbers."""
 NOTHING = tl.constexpr(-9223372036854775808)
@@ -47,7 +47,11 @@ def _query_kernel(
     raw, row_stride, piece, q, positions, turns, size, heads, PIECES: tl.constexpr,
     ROUNDED: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Queries of a few heads from the pieces of their sums: rotated, transformed, rounded."""
+    """Queries of a few heads from the pieces of their sums: rotated, transformed, rounded.
+
+    The scores may begin at once: all that they read early is older than this kernel's launch.
+    """
+    next_may_begin()
     row = tl.program_id(1)
     h = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     position = tl.load(positions + row)
@@ -55,7 +59,7 @@ def _query_kernel(
     inside = (h < heads)[:, None] & (tl.arange(0, WIDTH) >= 0)[None, :]
     c, s = row_turns(turns + position * size, WIDTH, size, 1.0, WIDTH)
     c, s = c[None, :], s[None, :]
-    inputs_ready()
+    all_written()
     raw += row * row_stride
     x = tl.load(raw + at, mask=inside, other=0.0)
     for p in tl.static_range(1, PIECES):
@@ -76,9 +80,8 @@ def _score_kernel(
 ):  # fmt: skip
     """Ranks of a group's scores, and its bound; programs without rows end at once.
 
-    The groups share a row's compressed rows evenly, neighbours in different ones. The kernel before
-    finished the queries; all else was there before it let this one begin, and is loaded before it
-    has ended. Nothing is listed yet.
+    The groups share a row's compressed rows evenly, neighbours in different ones. Rows that earlier
+    steps completed are loaded before the queries are there. Nothing is listed yet.
     """
     next_may_begin()
     row, group = tl.program_id(0), tl.program_id(1)
@@ -91,22 +94,23 @@ def _score_kernel(
         j = group + live * tl.arange(0, KEYS)
         d = tl.arange(0, WIDTH)
         real = j < count
-        tile = tl.load(
-            index_rows + j.to(tl.int64)[:, None] * WIDTH + d[None, :],
-            mask=real[:, None] & (d >= 0)[None, :], other=0.0,
-        )  # fmt: skip
+        at = index_rows + j.to(tl.int64)[:, None] * WIDTH + d[None, :]
+        inside = real[:, None] & (d >= 0)[None, :]
+        new = tl.max((real & (j >= tl.load(positions) // ratio)).to(tl.int32), 0) > 0
+        tile = tl.load(at, mask=inside & (not new), other=0.0).to(q.dtype.element_ty)
+        all_written()
+        if new:
+            tile = tl.load(at, mask=inside, other=0.0).to(q.dtype.element_ty)
         if HALF:
             h = tl.arange(0, HEADS)
             weight = tl.load(weights + row * heads + h, mask=h < heads, other=0.0) * scale
-            all_written()
             query = tl.load(
                 q + (row * heads + h)[:, None] * WIDTH + d[None, :],
                 mask=(h < heads)[:, None] & (d >= 0)[None, :], other=0.0,
             )  # fmt: skip
-            found = tl.dot(query, tl.trans(tile.to(tl.float16)))
-            total = tl.sum(tl.maximum(found, 0.0) * weight[:, None], 0)
+            found = tl.dot(tile, tl.trans(query))
+            total = tl.sum(tl.maximum(found, 0.0) * weight[None, :], 1)
         else:
-            all_written()
             total = tl.zeros([KEYS], tl.float32)
             for head in range(heads):
                 one = tl.load(q + (row * heads + head) * WIDTH + d)
@@ -152,50 +156,74 @@ def _list_kernel(
 
 
 @triton.jit
-def _better(others, own):
-    """How many of the others are better than each."""
-    return tl.sum((others[None, :] > own[:, None]).to(tl.int32), 1)
+def _better(others, own0, own1, own2, own3):
+    """Which of the others are better than each of four: (others, 2, 2)."""
+    even = tl.join((others > own0).to(tl.int32), (others > own2).to(tl.int32))
+    odd = tl.join((others > own1).to(tl.int32), (others > own3).to(tl.int32))
+    return tl.join(even, odd)
+
+
+@triton.jit
+def _select(key, place, listed, selected, gap, k):
+    """Put one listed row where it belongs; the k-th and the one after it leave their gap."""
+    if listed & (place <= k):
+        if place < k:
+            index = (key ^ HIGHEST) & HIGHEST  # HIGHEST less the low bits
+            tl.store(selected + place, index.to(tl.int32))
+        if place >= k - 1:
+            score = float_of_rank((key >> 32).to(tl.int32))
+            tl.atomic_add(gap, tl.where(place == k, -score, score), sem="relaxed")
 
 
 @triton.jit
 def _place_kernel(
-    keys, listed, positions, selected, counts, gaps, stride, ratio, k, PLACED: tl.constexpr,
-    OTHERS: tl.constexpr,
+    keys, listed, positions, selected, counts, gaps, stride, ratio, k, OTHERS: tl.constexpr,
 ):  # fmt: skip
-    """Places of some listed rows: how many are better. The k best are selected.
+    """Places of listed rows, four at once: how many are better. The k best are selected.
 
     The k-th and the one after it add their scores to the gap, which was zero: in either order that
     is their difference, but for differences below the least normal number, which are zero.
+
+    The kernel after may begin when the list is there: attention's programs, in place sooner beside
+    the query's product, would crowd together where that leaves room.
     """
-    next_may_begin()
     part, row = tl.program_id(0), tl.program_id(1)
-    step = tl.num_programs(0) * PLACED
     count = ((tl.load(positions + row) + 1) // ratio).to(tl.int32)
     keys += row * stride
-    all_written()
+    selected += row * k
+    gaps += row
+    inputs_ready()
     if part == 0:
         tl.store(counts + row, tl.where(count > k, k, -1))
         if count <= k:
-            tl.store(gaps + row, float("inf"))
+            tl.store(gaps, float("inf"))
     if count > k:
-        i, j = part * PLACED + tl.arange(0, PLACED), tl.arange(0, OTHERS)
+        i, j = 4 * part, tl.arange(0, OTHERS)
         total = tl.load(listed + row)
-        own, others = tl.load(keys + i), tl.load(keys + j)  # before it is known how many there are
-        for _ in range(part * PLACED, total, step):
-            own = tl.where(i < total, own, NOTHING)
-            place = _better(tl.where(j < total, others, NOTHING), own)
-            for begin in range(OTHERS, total, OTHERS):
+        # Before it is known how many there are.
+        own0, own1 = tl.load(keys + i), tl.load(keys + i + 1)
+        own2, own3 = tl.load(keys + i + 2), tl.load(keys + i + 3)
+        first, second = tl.load(keys + j), tl.load(keys + OTHERS + j)
+        first = tl.where(j < total, first, NOTHING)
+        second = tl.where(OTHERS + j < total, second, NOTHING)
+        while i < total:
+            better = _better(first, own0, own1, own2, own3)
+            if total > OTHERS:
+                better += _better(second, own0, own1, own2, own3)
+            for begin in range(2 * OTHERS, total, OTHERS):
                 more = tl.load(keys + begin + j, mask=begin + j < total, other=NOTHING)
-                place += _better(more, own)
-            place = tl.where(i < total, place, k + 1)
-            index = HIGHEST - (own & 0xFFFFFFFF).to(tl.int32)
-            tl.store(selected + row * k + place, index, mask=place < k)
-            score = float_of_rank((own >> 32).to(tl.int32))
-            edge = (place == k - 1) | (place == k)
-            signed = tl.where(place == k, -score, score)
-            tl.atomic_add(gaps + row + 0 * place, signed, mask=edge, sem="relaxed")
-            i += step
-            own = tl.load(keys + i, mask=i < total, other=NOTHING)
+                better += _better(more, own0, own1, own2, own3)
+            even, odd = tl.split(tl.sum(better, 0))
+            place0, place2 = tl.split(even)
+            place1, place3 = tl.split(odd)
+            _select(own0, place0, i < total, selected, gaps, k)
+            _select(own1, place1, i + 1 < total, selected, gaps, k)
+            _select(own2, place2, i + 2 < total, selected, gaps, k)
+            _select(own3, place3, i + 3 < total, selected, gaps, k)
+            i += 4 * tl.num_programs(0)
+            if i < total:
+                own0, own1 = tl.load(keys + i), tl.load(keys + i + 1)
+                own2, own3 = tl.load(keys + i + 2), tl.load(keys + i + 3)
 
 
 def choose_rows(
@@ -212,7 +240,7 @@ def choose_rows(
         selected, counts, gaps: as those of `select_rows`.
     """
     rows, capacity = ranks.shape
-    width = triton.cdiv(capacity, OTHERS) * OTHERS
+    width = (triton.cdiv(capacity, OTHERS) + 1) * OTHERS
     keys = scratch(ranks.device, "indexer keys", rows, width, dtype=torch.int64)
     groups = bounds.shape[1]
     enough = triton.next_power_of_2(min(k + 1, groups))
@@ -221,9 +249,10 @@ def choose_rows(
         LISTED=LISTED, KEYS=KEYS, FOLDS=triton.next_power_of_2(triton.cdiv(groups, enough)),
         ENOUGH=enough, num_warps=2, **early(ranks.device),
     )  # fmt: skip
-    _place_kernel[(min(PROGRAMS, triton.cdiv(capacity, PLACED)), rows)](
-        keys, listed, positions, selected, counts, gaps, width, ratio, k, PLACED=PLACED,
-        OTHERS=OTHERS, num_warps=4, **early(ranks.device),
+    programs = PROGRAMS if rows == 1 else OF_SEVERAL
+    _place_kernel[(min(programs, triton.cdiv(capacity, 4)), rows)](
+        keys, listed, positions, selected, counts, gaps, width, ratio, k, OTHERS=OTHERS,
+        num_warps=4, **early(ranks.device),
     )  # fmt: skip
 
 
@@ -233,9 +262,8 @@ def select_rows(
 ) -> None:  # fmt: skip
     """As `kernels.indexer.select_rows`.
 
-    All after the product runs on a lane, beside what the line does with qr next. Kernels are in
-    place before the one before has ended. The queries wait for what other lanes have made too, and
-    let the scores begin then.
+    What the line does with qr next may go on a lane, beside all of this, from here on. Kernels are
+    in place before the one before has ended.
     """
     rows, (capacity, width) = x.shape[0], index_rows.shape
     half = numerics(mode) != "vector"
@@ -248,19 +276,20 @@ def select_rows(
     listed = scratch(x.device, "indexer listed", rows, dtype=torch.int32)
     with lanes.aside(x, lanes.CHOICE):
         product(x, weights.proj, head_weights, mode)
+        lanes.ready(head_weights)
+    lanes.ready(qr)
     raw = product_pieces(qr, weights.q_b, "indexer products", positions, mode, soon=True)
-    lanes.ready(raw)
-    with lanes.aside(raw, lanes.CHOICE):
-        lanes.wait(index_rows)
-        _query_kernel[(triton.cdiv(heads, QUERY_HEADS), rows)](
-            raw, raw.stride(0), raw.stride(1), q, positions, turns, turns.shape[1], heads,
-            PIECES=raw.shape[1], ROUNDED=rounded, HEADS=QUERY_HEADS, WIDTH=width,
-            STAGES=width.bit_length() - 1, num_warps=4, **early(x.device),
-        )  # fmt: skip
-        _score_kernel[(rows, groups)](
-            q, head_weights, index_rows, positions, ranks, bounds, listed, gaps, heads, capacity,
-            groups, ratio, 1.0 / (width * heads) ** 0.5, k, KEYS=KEYS,
-            HEADS=max(16, triton.next_power_of_2(heads)), WIDTH=width, HALF=half, num_warps=4,
-            **early(x.device),
-        )  # fmt: skip
-        choose_rows(ranks, bounds, listed, positions, ratio, k, selected, counts, gaps)
+    lanes.wait(head_weights)
+    _query_kernel[(triton.cdiv(heads, QUERY_HEADS), rows)](
+        raw, raw.stride(0), raw.stride(1), q, positions, turns, turns.shape[1], heads,
+        PIECES=raw.shape[1], ROUNDED=rounded, HEADS=QUERY_HEADS, WIDTH=width,
+        STAGES=width.bit_length() - 1, num_warps=4, **early(x.device),
+    )  # fmt: skip
+    lanes.wait(index_rows)
+    _score_kernel[(rows, groups)](
+        q, head_weights, index_rows, positions, ranks, bounds, listed, gaps, heads, capacity,
+        groups, ratio, 1.0 / (width * heads) ** 0.5, k, KEYS=KEYS,
+        HEADS=max(16, triton.next_power_of_2(heads)), WIDTH=width, HALF=half, num_warps=4,
+        **early(x.device),
+    )  # fmt: skip
+    choose_rows(ranks, bounds, listed, positions, ratio, k, selected, counts, gaps)

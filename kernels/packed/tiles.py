@@ -27,6 +27,10 @@ four on each of an H200's 132 multiprocessors."""
 
 MOST_SHARES = 16
 
+AT_ONCE_BLOCK = 64
+"""Inputs of a block where all programs of a large product run at once: half as much of it is on its
+way, still more than memory needs, and what runs beside it waits less."""
+
 
 def tile_of(kind: str, count: int, outputs: int, inputs: int) -> Tile:
     """The tile of a product with a stack of matrices."""
@@ -39,6 +43,8 @@ def tile_of(kind: str, count: int, outputs: int, inputs: int) -> Tile:
     while programs * split < wanted and split < MOST_SHARES and inputs // block >= 4 * split:
         split *= 2
     warps = {16: 1, 32: 2, 64: 4 if wide else 2}[rows]
+    if kind == "Q8_0" and rows == 64 and programs * split <= NARROW_PROGRAMS:
+        block = min(block, AT_ONCE_BLOCK)
     return Tile(rows, block, split, warps, 3 if inputs // block <= 8 * split else 4)
 
 

@@ -114,8 +114,9 @@ def qkv(
         perturb(joined[:, 0, rank:], positions, mode)
     _finish(joined, True, positions, weights, turns, epsilon, rounding, qr, ring, origin)
     beside()
-    product(qr, weights.q_b, q, mode, soon=True)
-    perturb(q, positions, mode)
+    with lanes.aside(qr, lanes.QUERIES):  # where `beside` has more to do with qr
+        product(qr, weights.q_b, q, mode, soon=True)
+        perturb(q, positions, mode)
 
 
 def kv_rows(

@@ -70,7 +70,8 @@ def assert_chosen(scores: torch.Tensor, counts: list[int], k: int, bounded: bool
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few scores a program that small rows take several, and loops."""
-    for name, value in (("KEYS", 4), ("LISTED", 8), ("OTHERS", 8), ("PROGRAMS", 2)):
+    sizes = {"KEYS": 4, "LISTED": 8, "OTHERS": 8, "PROGRAMS": 2, "OF_SEVERAL": 2}
+    for name, value in sizes.items():
         monkeypatch.setattr(kernels, name, value)
 
 
