@@ -16,7 +16,7 @@ from engine.cuda.product_costs import microseconds
 from kernels.packed import PackedMatrix, Workspace, experts, experts_pieces, matmul, pack
 from kernels.packed.formats import block_of, row_bytes
 from kernels.packed.random_blocks import random_blocks
-from kernels.packed.tiles import ExpertTiles, Tile, expert_tiles, tile_of
+from kernels.packed.tiles import EXPERT_TILES, ExpertTiles, Tile, tile_of
 
 SHAPES = {
     "q_a + kv": ("Q8_0", 1, 1536, 4096),
@@ -91,7 +91,6 @@ def measure_experts(space: Workspace) -> None:
         )
         for i in range(3)
     ]
-    own = expert_tiles("IQ2_XXS", "Q2_K")
     others = [
         ExpertTiles(up, up._replace(stages=4), down, down._replace(stages=4))
         for up, down in (
@@ -101,7 +100,7 @@ def measure_experts(space: Workspace) -> None:
             (Tile(64, 0, 1, 2, 3), Tile(32, 0, 1, 1, 3)),
         )
     ]
-    for tiles in (own, *others):
+    for tiles in (EXPERT_TILES, *others):
         found = []
         for rows in (1, 6):
             calls, distinct = [], 0
@@ -112,8 +111,7 @@ def measure_experts(space: Workspace) -> None:
                 distinct += len(chosen.unique())
                 chosen, weights = chosen.int().cuda(), torch.rand(rows, USED, device="cuda")
                 x = torch.randn(rows, WIDTH, device="cuda").half()
-                gate_up, down, *_ = sets[0]
-                pieces = experts_pieces(USED, gate_up, down, True, "invariant", tiles)
+                pieces = experts_pieces(USED, True, "invariant", tiles)
                 y = torch.empty(rows, pieces, WIDTH, device="cuda")
 
                 def call(c=chosen, f=weights, x=x, y=y, s=sets[i % 3], tiles=tiles) -> None:
@@ -125,7 +123,7 @@ def measure_experts(space: Workspace) -> None:
             found.append(f"{taken:7.1f} us {size / taken / 1e3:5.0f} GB/s")
         print(
             "experts",
-            "own" if tiles is own else tuple(tuple(t) for t in tiles[:4]),
+            "own" if tiles is EXPERT_TILES else tuple(tuple(t) for t in tiles[:4]),
             *found,
             flush=True,
         )

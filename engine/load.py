@@ -23,7 +23,7 @@ from engine.model import Model
 from engine.parts import Parts
 from engine.self_test import first_position, rows_differ
 from engine.settings import EngineFiles
-from engine.state import MAX_ROWS
+from engine.state import MAX_ROWS, Layout, usual_context
 from engine.tokenizer import Tokenizer
 from engine.weights import load_drafter, load_target
 from kernels.threads import set_threads
@@ -56,7 +56,8 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     if files.device != "cpu":
         from engine.cuda.weights import require_device_memory
 
-        require_device_memory(opened)
+        timeline = Layout(config, _context(files, config), MAX_ROWS).floats * 4
+        require_device_memory(opened, timeline)
     tokenizer = Tokenizer.from_gguf(opened[0])
     infos = [_info(opened[0], "target")]
     for file, drafting in zip(opened[1:], drafter_configs, strict=True):
@@ -135,9 +136,9 @@ def _rehearse(timelines: Sequence[Any], progress: Callable[[int, int], None]) ->
     rehearse(timelines, progress)
 
 
-def _context(files: EngineFiles, config: ModelConfig) -> int | None:
-    asked = files.context
-    if asked is not None and asked > config.context_length:
+def _context(files: EngineFiles, config: ModelConfig) -> int:
+    asked = files.context or usual_context(config)
+    if asked > config.context_length:
         raise Ds4Error(
             "Context too long",
             f"--ctx is {asked}; the target was made for at most {config.context_length} tokens.",

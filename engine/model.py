@@ -20,7 +20,7 @@ from engine.errors import Ds4Error
 from engine.paths import OP_CLASSES, Perturb, Plan
 from engine.rope import rope_turns
 from engine.rows import Rows
-from engine.state import MAX_ROWS, LayerState, Layout, State
+from engine.state import MAX_ROWS, LayerState, Layout, State, usual_context
 from engine.weights import BlockWeights, TargetWeights
 from kernels.attention import attention, key_spans
 from kernels.attn_out import attn_out
@@ -59,8 +59,7 @@ class Model:
     Args:
         kv_rounding: "fp8" = ds4's roundings of stored rows; "none" = none of them.
         max_rows: rows of one pass through the layers, at most MAX_ROWS.
-        context: capacity of its states in tokens; the file's context length, at most 8192, when
-            absent.
+        context: capacity of its states in tokens; `usual_context` when absent.
         tap_layers: layers whose output is tapped; the last three when absent.
         arrays: where everything is that is not weights; the weights are there too.
     """
@@ -88,7 +87,7 @@ class Model:
         self.rounded = kv_rounding == "fp8"
         self._raw_rounding: Rounding = "fp8+f16" if self.rounded else "none"
         self.max_rows = max_rows
-        self.context = context or min(config.context_length, 8192)
+        self.context = context or usual_context(config)
         last = range(max(0, config.layers - DEFAULT_TAPS), config.layers)
         self.tap_layers = tuple(last if tap_layers is None else tap_layers)
         c, size = config, config.rope_dim

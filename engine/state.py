@@ -37,6 +37,11 @@ TENSORS: Mapping[int, tuple[str, ...]] = {
 """What a layer's state consists of, by its compression ratio."""
 
 
+def usual_context(config: ModelConfig) -> int:
+    """Tokens that a state holds where no number is asked for."""
+    return min(config.context_length, 8192)
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A position to go back to."""

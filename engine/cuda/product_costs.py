@@ -99,7 +99,7 @@ def _mixture(model: Model, layer: Any, space: Workspace, numerics: Numerics) -> 
     chosen = torch.randperm(c.experts, device=device)[: c.experts_used].sort()[0].int()[None]
     weights = torch.rand(1, c.experts_used, device=device)
     routed, shared = layer.experts, layer.shared
-    pieces = experts_pieces(c.experts_used, routed.gate_up, routed.down, True, numerics)
+    pieces = experts_pieces(c.experts_used, True, numerics)
     y = torch.empty(1, pieces, c.dim, device=device)
     return lambda: experts(
         x, chosen, weights, routed.gate_up, routed.down, shared.gate_up, shared.down, layer.clamp,

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from engine.gguf import GGUFFile
 
 STANDING_BYTES = 1 << 30
-"""Device memory beside the weights: timelines, activations, kernels."""
+"""Device memory beside weights and timelines: activations, kernels."""
+TIMELINES = 5
+"""Of plain decode and one arm: the prompt's, their own, and those of the turn before."""
 REPACKING = 15
 """Times a tensor's bytes that repacking it takes for a moment."""
 
@@ -35,8 +37,12 @@ Blocks = tuple[str, torch.Tensor, tuple[int, ...]]
 """A tensor's kind, its bytes on the device, (count, rows, bytes of a row), and its shape."""
 
 
-def needed_bytes(files: Sequence[GGUFFile]) -> int:
-    """Device memory of files' packed weights and of what else it takes to load and use them."""
+def needed_bytes(files: Sequence[GGUFFile], timeline: int) -> int:
+    """Device memory of files' packed weights and of what else it takes to load and use them.
+
+    Args:
+        timeline: bytes of one.
+    """
     total = largest = 0
     for file in files:
         for info in file.tensors.values():
@@ -44,17 +50,17 @@ def needed_bytes(files: Sequence[GGUFFile]) -> int:
             count, rows, width = (1, 1, *info.shape)[-3:]
             total += packed_bytes(kind, count, rows, width)
             largest = max(largest, info.nbytes)
-    return total + STANDING_BYTES + REPACKING * largest
+    return total + STANDING_BYTES + TIMELINES * timeline + REPACKING * largest
 
 
-def require_device_memory(files: Sequence[GGUFFile]) -> None:
-    """Refuse files that do not fit together in the device's free memory.
+def require_device_memory(files: Sequence[GGUFFile], timeline: int) -> None:
+    """Refuse files that do not fit in the device's free memory with timelines of so many bytes.
 
     Raises:
         Ds4Error: with needed and found.
     """
     free, _ = torch.cuda.mem_get_info()
-    refuse_more(needed_bytes(files), free, " and ".join(file.name for file in files))
+    refuse_more(needed_bytes(files, timeline), free, " and ".join(file.name for file in files))
 
 
 def refuse_more(needed: int, free: int, what: str) -> None:
@@ -65,7 +71,7 @@ def refuse_more(needed: int, free: int, what: str) -> None:
             "Not enough GPU memory",
             f"{what} need about {needed / gib:.1f} GiB of GPU memory, free are "
             f"{free / gib:.1f} GiB.",
-            "Use a smaller quantisation, a GPU with more memory, or --device cpu.",
+            "Use a smaller quantisation or --ctx, a GPU with more memory, or --device cpu.",
         )
 
 

@@ -2,7 +2,8 @@
 
 A program takes one chunk of a row's keys and a group of heads; a second kernel adds the chunks up.
 Chunks are counted from a row's own first key, so that they do not depend on the batch. Where rows
-are rounded to F16 for products, so are the chunks' sums on their way to that kernel.
+are rounded to F16 for products, so are the chunks' sums on their way to that kernel, divided by the
+number of keys, a power of two: they are in range where the keys are.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _chunk_kernel(
             shares = tl.broadcast_to(share.to(tl.float16)[None, :, :], (WIDE // PIECE, HEADS, KEYS))
             out = tl.dot(shares, tile)
             at = sums + place[None, :, None] * width + d
-            tl.store(at, out.to(tl.float16), mask=own[None, :, None] & column)
+            out = (out * (1.0 / KEYS)).to(tl.float16)
+            tl.store(at, out, mask=own[None, :, None] & column)
         else:
             d = tl.arange(0, WIDE)
             if listed:
@@ -167,7 +169,7 @@ def _chunk_kernel(
 def _combine_kernel(
     spans, counts, sinks, tops, totals, sums, positions, turns, size, out, heads, width,
     RING_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, KEYS: tl.constexpr, WIDE: tl.constexpr,
-    PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    PADDED: tl.constexpr, BLOCK: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: its chunks, BLOCK at a time in order, the sink, the rotation back.
 
@@ -200,7 +202,7 @@ def _combine_kernel(
     own = tl.load(own_at, mask=real, other=float("-inf"))
     top = tl.maximum(tl.max(highest, 0), sink)
     total = tl.sum(tl.exp(highest - top) * amounts, 0) + tl.exp(sink - top)
-    result = tl.sum(tile * tl.exp(own - top)[:, None], 0)
+    result = tl.sum(tile * (tl.exp(own - top) * SCALE)[:, None], 0)
     for _ in range(BLOCK, live, BLOCK):
         at += BLOCK * heads * width
         own_at += BLOCK * heads
@@ -208,7 +210,7 @@ def _combine_kernel(
         real = (chunk < ring_live) | ((chunk >= RING_CHUNKS) & (chunk < live))
         tile = tl.load(at, mask=real[:, None] & (i < width)[None, :], other=0.0).to(tl.float32)
         own = tl.load(own_at, mask=real, other=float("-inf"))
-        result += tl.sum(tile * tl.exp(own - top)[:, None], 0)
+        result += tl.sum(tile * (tl.exp(own - top) * SCALE)[:, None], 0)
     result = rotate_row(result / total, c, s, WIDE)
     tl.store(out + (row * heads + head) * width + i, result, mask=i < width)
 
@@ -246,6 +248,6 @@ def attention(
         spans, counts, sinks, tops, totals, sums, positions, turns, turns.shape[1], out, heads,
         width, RING_CHUNKS=ring_chunks, CHUNKS=chunks, KEYS=keys, WIDE=wide,
         PADDED=triton.next_power_of_2(chunks), BLOCK=min(16, triton.next_power_of_2(chunks)),
-        num_warps=4, **early(device),
+        SCALE=keys if half else 1, num_warps=4, **early(device),
     )  # fmt: skip
     perturb(out, positions, mode)

@@ -116,7 +116,7 @@ def _emit(
 def _compress_kernel(
     joined, stride, positions, turns, size, ratio, epsilon, finish,
     ape, norm, kv, score, compressed, slots, width, blocks,
-    index_ape, index_norm, index_kv, index_score, index_rows, index_width, index_blocks,
+    index_ape, index_norm, index_kv, index_score, index_rows, index_width,
     OVERLAPS: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, COUNT: tl.constexpr,
     WIDE: tl.constexpr, INDEX_WIDE: tl.constexpr, STAGES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -194,7 +194,7 @@ def compress_layer(
             own.ape, own.norm, state.frontier_kv, state.frontier_score, state.comp,
             state.frontier_kv.shape[0], width, blocks,
             other.ape, other.norm, state.index_frontier_kv, state.index_frontier_score, state.index,
-            index_width, index_blocks,
+            index_width,
             OVERLAPS=overlaps, INDEX=bool(index_width), BLOCK=min(16, count), COUNT=count,
             WIDE=max(64, triton.next_power_of_2(width)),
             INDEX_WIDE=max(32, triton.next_power_of_2(max(index_width, 1))),

@@ -32,7 +32,7 @@ def _run(
 ) -> Any:
     up, down = (None, None) if shared is None else (shared.gate_up, shared.down)
     space, name = split_space(x.device, "experts"), numerics(mode)
-    pieces = experts_pieces(chosen.shape[1], *routed, shared is not None, name)
+    pieces = experts_pieces(chosen.shape[1], shared is not None, name)
     y = scratch(x.device, "experts output", x.shape[0], pieces, x.shape[1])
     parts = row_parts(x.shape[0], mode)
     for part in parts:

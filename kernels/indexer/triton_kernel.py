@@ -88,6 +88,7 @@ def _score_kernel(
     count = ((tl.load(positions + row) + 1) // ratio).to(tl.int32)
     live = (count + KEYS - 1) // KEYS
     if group == 0:
+        # Who used these last had ended before the queries' kernel could begin.
         tl.store(listed + row, 0)
         tl.store(gaps + row, 0.0)
     if group < tl.maximum(live, 1):
@@ -119,7 +120,7 @@ def _score_kernel(
         rank = tl.where(real, float_ranks(tl.where(total == 0.0, 0.0, total)), LOWEST)
         tl.store(ranks + row * stride + j, rank, mask=real)
         # So many of each group are k + 1 or more; where a group has fewer, everything is listed.
-        share = (k + live) // live
+        share = (k + live) // tl.maximum(live, 1)
         reached = tl.sum((rank[None, :] >= rank[:, None]).to(tl.int32), 1)
         bound = tl.max(tl.where(reached >= share, rank, LOWEST), 0)
         tl.store(bounds + row * groups + group, bound)
@@ -240,6 +241,7 @@ def choose_rows(
         selected, counts, gaps: as those of `select_rows`.
     """
     rows, capacity = ranks.shape
+    # Two tiles of others are read, whatever has been listed.
     width = (triton.cdiv(capacity, OTHERS) + 1) * OTHERS
     keys = scratch(ranks.device, "indexer keys", rows, width, dtype=torch.int64)
     groups = bounds.shape[1]

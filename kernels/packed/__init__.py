@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernels.packed.formats import GROUP, KINDS, PANEL, block_of, packed_bytes
 from kernels.packed.matrix import MAX_ROWS, PackedMatrix, Workspace
-from kernels.packed.tiles import ExpertTiles, Tile, expert_tiles, tile_of
+from kernels.packed.tiles import EXPERT_TILES, ExpertTiles, Tile, tile_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,22 +139,15 @@ def matmul(
 
 
 def experts_pieces(
-    choices: int,
-    gate_up: PackedMatrix,
-    down: PackedMatrix,
-    shared: bool,
-    numerics: Numerics,
-    tiles: ExpertTiles | None = None,
+    choices: int, shared: bool, numerics: Numerics, tiles: ExpertTiles | None = None
 ) -> int:
     """Pieces that `experts` leaves of a row's sum."""
-    t = _expert_tiles(gate_up, down, numerics, tiles)
+    t = _expert_tiles(numerics, tiles)
     return choices * t.down.split + (t.shared_down.split if shared else 0)
 
 
-def _expert_tiles(
-    gate_up: PackedMatrix, down: PackedMatrix, numerics: Numerics, tiles: ExpertTiles | None
-) -> ExpertTiles:
-    t = tiles or expert_tiles(gate_up.kind, down.kind)
+def _expert_tiles(numerics: Numerics, tiles: ExpertTiles | None) -> ExpertTiles:
+    t = tiles or EXPERT_TILES
     return ExpertTiles(*(x._replace(split=1) for x in t)) if numerics == "batch" else t
 
 
@@ -207,9 +200,9 @@ def experts(
             f"for rows of {width}"
         )
     lanes = _lanes(n, numerics)
-    t = _expert_tiles(gate_up, down, numerics, tiles)
+    t = _expert_tiles(numerics, tiles)
     shared = shared_gate_up is not None and shared_down is not None
-    slots = experts_pieces(choices, gate_up, down, shared, numerics, tiles)
+    slots = experts_pieces(choices, shared, numerics, tiles)
     if y.shape != (n, slots, width) or not y.is_contiguous():
         raise ValueError(f"y {tuple(y.shape)} for {n} rows of {width} in {slots} pieces")
     up_tiles = n * choices * -(-hidden // (t.up.rows // 2))

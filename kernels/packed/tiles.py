@@ -28,8 +28,8 @@ four on each of an H200's 132 multiprocessors."""
 MOST_SHARES = 16
 
 AT_ONCE_BLOCK = 64
-"""Inputs of a block where all programs of a large product run at once: half as much of it is on its
-way, still more than memory needs, and what runs beside it waits less."""
+"""Inputs of a block where all programs of a large product run at once: in four stages, not in three
+of 128, three quarters as much of it is on its way; what runs beside it waits less."""
 
 
 def tile_of(kind: str, count: int, outputs: int, inputs: int) -> Tile:
@@ -57,8 +57,10 @@ class ExpertTiles(NamedTuple):
     shared_down: Tile
 
 
-def expert_tiles(up: str, down: str) -> ExpertTiles:
-    """The tiles of a mixture of experts of these kinds."""
-    return ExpertTiles(
-        Tile(64, 0, 2, 2, 3), Tile(64, 0, 2, 2, 4), Tile(64, 0, 2, 2, 2), Tile(64, 0, 4, 2, 4)
-    )
+EXPERT_TILES = ExpertTiles(
+    up=Tile(64, 0, 2, 2, 3),
+    shared_up=Tile(64, 0, 2, 2, 4),
+    down=Tile(64, 0, 2, 2, 2),
+    shared_down=Tile(64, 0, 4, 2, 4),
+)
+"""Those of a mixture of experts of any kinds."""

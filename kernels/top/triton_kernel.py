@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.cuda import lanes
 from kernels.cuda.workspace import scratch
 
 CHUNK = 4096
@@ -56,9 +57,9 @@ def _final_kernel(
 def best_of(logits: Any, excluded: Any, ids: Any, values: Any, tokens: Any = None) -> None:
     """As `kernels.top.best_of`."""
     (rows, size), k = logits.shape, ids.shape[1]
-    chunks = triton.cdiv(size, CHUNK)
-    some_ids = scratch(logits.device, "top ids", rows, chunks * k, dtype=torch.int64)
-    some = scratch(logits.device, "top values", rows, chunks * k)
+    chunks, lane = triton.cdiv(size, CHUNK), lanes.current()
+    some_ids = scratch(logits.device, f"top ids {lane}", rows, chunks * k, dtype=torch.int64)
+    some = scratch(logits.device, f"top values {lane}", rows, chunks * k)
     _chunk_kernel[(chunks, rows)](
         logits, excluded, some_ids, some, size, excluded.shape[1], chunks, K=k, CHUNK=CHUNK,
         num_warps=8,

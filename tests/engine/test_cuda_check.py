@@ -57,8 +57,9 @@ def test_too_little_gpu_memory_says_needed_and_found() -> None:
     from engine.cuda.weights import needed_bytes, refuse_more
     from tests.engine.loaded import target_file
 
-    needed = needed_bytes([target_file()])
+    needed = needed_bytes([target_file()], 1 << 20)
     assert needed > 1 << 30
+    assert needed_bytes([target_file()], 1 << 30) > needed + (4 << 30)  # a longer context
     refuse_more(needed, needed, "a.gguf")
     with pytest.raises(
         Ds4Error, match=r"a\.gguf need about 1\.\d GiB of GPU memory, free are 0\.5"

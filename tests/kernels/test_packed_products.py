@@ -227,7 +227,7 @@ def test_experts(up_kind: str, down_kind: str, shared_kind: str, space: Workspac
     expected = mixed(x, chosen, weights, ups, downs, both, 2.0)
 
     def run(some: slice, numerics: Numerics) -> torch.Tensor:
-        pieces = experts_pieces(2, up, down, with_shared, numerics, TILES)
+        pieces = experts_pieces(2, with_shared, numerics, TILES)
         y = empty(len(x[some]), pieces, width)
         experts(
             x[some], chosen[some], weights[some], up, down, *shared, 2.0, y, space, numerics,

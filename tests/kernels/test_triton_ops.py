@@ -213,6 +213,21 @@ def test_attention_over_a_window_and_more(mode: Mode, ratio: float) -> None:
     assert torch.equal(run(whole, every, 4), run(whole, every))  # where rows are read early
 
 
+@pytest.mark.parametrize("mode", [TILES, Mode(batch=True, round_rows=True)])
+def test_attention_over_large_keys_stays_in_range(mode: Mode) -> None:
+    heads, width, large = 3, 64, 40000.0
+    keys, spans = torch.full((64, width), large), poisoned(1, 3, dtype=torch.int64)
+    none = on_device(torch.tensor([-1], dtype=torch.int32))
+    key_spans(places(63, 1), 64, 0, spans)
+    out = poisoned(1, heads * width)
+    attention(
+        on_device(normal(0, 1, heads * width)), on_device(keys), on_device(keys[:0]), spans,
+        none[:, None], none, on_device(torch.full((heads,), -1e9)), places(63, 1),
+        on_device(torch.tensor([[1.0, 0.0] * 16] * 64)), EPS, out, mode, reach=(64, 0),
+    )  # fmt: skip
+    assert_close("out", torch.full((1, heads * width), large), host(out), 1e-3)
+
+
 @pytest.mark.parametrize("group", [64, 16])  # fewer than rows: several groups
 @pytest.mark.parametrize("rounded", [False, True])
 def test_indexer_selects_the_best_rows(
