@@ -203,7 +203,7 @@ def _rates(record: RunRecord, arm: ArmRecord | None) -> RateData | None:
         plain_rate=plain.tokens_per_s,
         dspark_rate=arm.tokens_per_s if arm else None,
         total=longest if done else max(longest, record.started.max_tokens),
-        parting=arm.diverged.index if arm and arm.diverged else None,
+        parting=record.parts_at if arm else None,
         names=record.names if arm is not None else (record.names[0], ""),
         turns=tuple(arm.segments.turns) if arm else (),
     )

@@ -42,7 +42,7 @@ class BatchRow:
 def batch_rows(record: RunRecord, arm: ArmRecord, cycle: CycleFinished) -> list[BatchRow]:
     """A row per verified row, then one per draft that was cut before the verify."""
     count = max(cycle.proposed + 1, len(cycle.drafts), len(cycle.confidences))
-    parting = arm.diverged.index if arm.diverged is not None else None
+    parting = record.parts_at
     rows = []
     for at in range(count):
         inputs = (cycle.anchor, *cycle.drafts)

@@ -78,6 +78,14 @@ def cell_document(name: str, places: Sequence[Place]) -> Document:
     }
 
 
+def place_of(arm: Document) -> str:
+    """What a table says of one run: `#87` first divergent index, `=` identical ids, `~` identical
+    ids, but the state differs."""
+    if arm["first_divergence"]:
+        return f"#{arm['first_divergence']['index']}"
+    return "~" if _differs(arm) else "="
+
+
 def _differs(arm: Document) -> bool:
     """A comparison found another state than plain's while the ids agreed."""
     return arm["state_equal"] is False or arm["first_drift"] is not None

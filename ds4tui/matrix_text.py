@@ -6,7 +6,9 @@ Owns words and columns. Prompts are untrusted text: shown with control character
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -19,7 +21,7 @@ from ds4tui.ab_text import (
     speed,
 )
 from ds4tui.markdown_text import escaped, markdown_table
-from ds4tui.matrix_cells import SHORT
+from ds4tui.matrix_cells import SHORT, place_of
 from ds4tui.matrix_names import SHORT_POLICY, row_of, short_row
 from ds4tui.paint.numbers import counted
 from ds4tui.report import Document
@@ -110,23 +112,36 @@ def _by_prompt(document: Document, numerics: str) -> tuple[list[str], list[list[
         if numerics not in prompt["plain"]:
             continue
         gap = prompt["plain"][numerics]["smallest_margin"]
-        shown = [_first(runs.get(cell["name"])) for cell in cells]
+        shown = [place_of(runs[cell["name"]]) if cell["name"] in runs else "." for cell in cells]
         label = one_line(prompt["label"], LABEL)
         rows.append([label, small(gap["logits"]) if gap else "n/a", *shown])
     return columns, rows
+
+
+def _print_by_prompt(console: Console, columns: list[str], rows: list[list[str]]) -> None:
+    """The table by prompt; in several, each with prompt and gap, where it would be too wide."""
+    widths = [max(map(cell_len, column)) + 1 for column in zip(columns, *rows, strict=True)]
+    begins, used = [2], sum(widths[:2])
+    for at, cells in enumerate(widths[2:], 2):
+        used += cells
+        if used > console.width + 1 and at > begins[-1]:
+            begins.append(at)
+            used = sum(widths[:2]) + cells
+    for first, last in pairwise([*begins, len(columns)]):
+        if first > 2:
+            console.print()
+        head, *body = ([*row[:2], *row[first:last]] for row in (columns, *rows))
+        console.print(make_table(head, body))
+
+
+def _categories(document: Document) -> list[Document]:
+    return [{**found, "arm": short_row(found["arm"])} for found in document["categories"]]
 
 
 def _short(cell: Document) -> str:
     """`dir 0.9`: a column's name for a cell."""
     policy, _, rest = _arm(cell).partition(" ")
     return f"{SHORT_POLICY[policy]} {rest.removeprefix('@')}".strip()
-
-
-def _first(run: Document | None) -> str:
-    if run is None:
-        return "."
-    found = run["first_divergence"]
-    return f"#{found['index']}" if found else "="
 
 
 def numerics_lines(document: Document) -> Iterator[str]:
@@ -180,7 +195,8 @@ def heading(document: Document) -> str:
 LEGEND = (
     "! = must be identical; a miss there is a bug. @ = confidence threshold. ids and tok/s are "
     "over all prompts; a speed-up is over plain of the same numerics. gap = the smallest top-2 "
-    "gap that plain met."
+    "gap that plain met. By prompt: #N = the ids part at N, = identical ids, ~ identical ids, but "
+    "the state differs."
 )
 
 
@@ -194,8 +210,8 @@ def print_document(console: Console, document: Document) -> None:
         console.print()
         console.print(make_table(WORK, [_work(cell) for cell in (plain, *cells)]))
         console.print()
-        console.print(make_table(*_by_prompt(document, numerics)))
-    print_categories(console, document["categories"])
+        _print_by_prompt(console, *_by_prompt(document, numerics))
+    print_categories(console, _categories(document))
     console.print(Text(f"\n{LEGEND}"))
     for line in (*numerics_lines(document), *document["notices"]):
         console.print(Text(visible(line)))
@@ -216,7 +232,7 @@ def markdown(document: Document) -> str:
             ([name.replace("\n", " ") for name in columns], rows),
         ):
             lines += markdown_table(head, body)
-    lines += markdown_categories(document["categories"])
+    lines += markdown_categories(_categories(document))
     told = (*numerics_lines(document), *document["notices"])
     lines += [LEGEND, "", *(f"- {escaped(line)}" for line in told), ""]
     shown = ", ".join(f"{k} {v}" for k, v in document["environment"].items())

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ds4tui.matrix_cells import place_of
 from ds4tui.matrix_names import numerics_of, row_of
 from ds4tui.report import Document
 from ds4tui.run_record import ArmRecord
@@ -45,8 +46,7 @@ class PromptRow:
 
     Args:
         gap: smallest top-2 gap that plain met.
-        places: `=` identical, `~` identical with another state than it must have, `#87` first
-            divergent index, `..` running, `.` not run yet.
+        places: what `matrix_cells.place_of` says, `..` running, `.` not run yet.
         missed: cells that must be identical and are not.
     """
 
@@ -205,15 +205,12 @@ def _place(record: SuiteRecord, cell: str, index: int, arm: ArmRecord | None) ->
     """What a cell shows: see `PromptRow`."""
     if arm is not None and arm.diverged is not None:
         return f"#{arm.diverged.index}"
-    if not record.report.has(cell, index):
+    found = record.report.run(cell, index)
+    if found is None:
         running = record.running
         mine = arm is not None and running is not None and any(arm is a for a in running.arms)
         return ".." if mine else "."
-    figures = record.report.latest(cell)
-    found = record.report.run(cell, index)
-    differs = found is not None and found["state_equal"] is False
-    must = figures is not None and figures["must_be_identical"]
-    return "~" if differs and must else "="
+    return place_of(found)
 
 
 def _gap(record: SuiteRecord, order: Sequence[str], index: int) -> float | None:

@@ -28,9 +28,9 @@ from ds4tui.ab_text import (
 from ds4tui.markdown_text import escaped, markdown_table
 from ds4tui.options import embedded_hashes
 from ds4tui.report import Document, exit_code
+from ds4tui.unusual_settings import is_usual
 from engine.events import TIME_KINDS
-from engine.paths import OP_CLASSES
-from engine.settings import NEAR_TIE_ULPS, OF_ARMS
+from engine.settings import OF_ARMS
 from engine.text import visible
 
 
@@ -181,27 +181,29 @@ def command(document: Document) -> str:
     words += [switch for switch, is_on in switches.items() if is_on]
     words += ["-n", str(settings["max_tokens"]), "--numerics", str(settings["numerics"])]
     words += _arms(document)
-    for option, name, default in _OPTIONS:
-        value = settings.get(name, default)
-        if value is not None and value != default:
+    for name, option in _OPTIONS.items():
+        value = settings.get(name)
+        if value is not None and (name in _OF_FILES or not is_usual(name, value)):
             words += [option, ",".join(value) if isinstance(value, list) else str(value)]
     return " ".join(quoted(word) for word in words)
 
 
-_OPTIONS: tuple[tuple[str, str, Any], ...] = (
-    ("--no-repeat", "no_repeat", None),
-    ("--near-tie", "near_tie_ulps", NEAR_TIE_ULPS),
-    ("--digests", "digest_every", 1),
-    ("--batch-ops", "batch_ops", list(OP_CLASSES)),
-    ("--pin", "pin", []),
-    ("--perturb", "perturb", None),
-    ("--seed", "seed", 0),
-    ("--kv-rounding", "kv_rounding", "fp8"),
-    ("--ctx", "context", None),
-    ("--threads", "threads", 1),
-    ("--device", "device", "cpu"),
-)
-"""(option, setting, default that needs no option)."""
+_OPTIONS = {
+    "no_repeat": "--no-repeat",
+    "near_tie_ulps": "--near-tie",
+    "digest_every": "--digests",
+    "batch_ops": "--batch-ops",
+    "pin": "--pin",
+    "perturb": "--perturb",
+    "seed": "--seed",
+    "kv_rounding": "--kv-rounding",
+    "context": "--ctx",
+    "threads": "--threads",
+    "device": "--device",
+}
+"""Settings that the command needs where they are not as usual."""
+_OF_FILES = ("no_repeat", "context")
+"""Settings that it always needs: their defaults are the target file's."""
 
 
 def _given(option: str, value: str) -> list[str]:

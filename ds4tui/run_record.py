@@ -145,6 +145,7 @@ class RunRecord:
         self.notices: list[Notice] = []
         self.cursor: int | None = None
         self._chosen: int | None = None
+        self._agreed: dict[int, int] = {}
         self._speedups: dict[int, Speedup | None] = {}
         self._keep = keep_events
 
@@ -172,8 +173,8 @@ class RunRecord:
         arm = self.beside
         if self.cursor is not None:
             return self.cursor
-        if arm is not None and arm.diverged is not None:
-            return arm.diverged.index
+        if self.parts_at is not None:
+            return self.parts_at
         return max(0, len(arm.ids) - 1) if arm is not None else 0
 
     @property
@@ -214,16 +215,24 @@ class RunRecord:
         return self._speedups[self.shown_arm]
 
     @property
-    def is_other_work(self) -> bool:
-        """The arm shown beside plain has other ids than plain.
+    def parts_at(self) -> int | None:
+        """First index at which the arm shown beside plain has another id than plain.
 
-        A control is compared with the arm that it repeats, so its ids say so only at the end.
+        No event tells it of a control, which is compared with the arm that it repeats: its ids do.
         """
         plain, beside = self.plain, self.beside
-        if plain is None or beside is None:
-            return False
-        ended = beside.info.role == "control" and self.finished is not None
-        return beside.diverged is not None or (ended and beside.ids_hash != plain.ids_hash)
+        if plain is None or beside is None or beside.info.role != "control":
+            return beside.diverged.index if beside is not None and beside.diverged else None
+        at, end = self._agreed.get(self.shown_arm, 0), self.compared
+        while at < end and plain.ids[at] == beside.ids[at]:
+            at += 1
+        self._agreed[self.shown_arm] = at
+        return at if at < end else None
+
+    @property
+    def is_other_work(self) -> bool:
+        """The arm shown beside plain has other ids than plain."""
+        return self.parts_at is not None
 
     @property
     def is_whole(self) -> bool:

@@ -241,8 +241,8 @@ def _wanted_keys(controller: Controller) -> list[str]:
     record = controller.record
     parted = record is not None and record.is_other_work
     if _plays(controller):
-        time = ["pause", "slower faster", "step_back step", "seek"]
-        return [*time, "escape", "divergence", "other_arm", "copy", "help"]
+        time = ["pause", "slower faster", "step_back step"]
+        return [*time, "divergence", "other_arm", "escape", "seek", "copy", "help"]
     match controller.state:
         case RunState.PREFILL | RunState.DECODING | RunState.PAUSED:
             knobs = ["policy", "confidence", "block", "numerics"]

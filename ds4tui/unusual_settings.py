@@ -26,6 +26,12 @@ _UNKNOWN = ("context",)
 """What is recorded is the capacity that came of it, not whether it was asked for."""
 
 
+def is_usual(name: str, value: object) -> bool:
+    """A setting has its default, or neither it nor its default says anything."""
+    default = _DEFAULTS.get(name)
+    return value == default or not (value or default)
+
+
 def unusual(settings: Mapping[str, object]) -> Iterator[str]:
     """Every setting that is not its default: `no_repeat 8`, `ignore_eos`, `no markov`.
 
@@ -33,9 +39,7 @@ def unusual(settings: Mapping[str, object]) -> Iterator[str]:
         settings: of a run, as in its JSON document; the names are the same.
     """
     for name, value in settings.items():
-        default = _DEFAULTS.get(name)
-        is_usual = value == default or not (value or default)
-        if name not in _TOLD_APART and name not in _UNKNOWN and not is_usual:
+        if name not in _TOLD_APART and name not in _UNKNOWN and not is_usual(name, value):
             yield visible(_said(name, value))
 
 

@@ -135,12 +135,13 @@ def _smallest_gap(record: RunRecord) -> str:
 def _control(record: RunRecord, arm: ArmRecord) -> VerdictLine:
     """A control is compared with the arm that it repeats, at the end of the run."""
     name = drawable_line(arm.info.name)
+    ids = f"{name}: {counted(len(arm.ids), 'id')} as the first time"
+    waits = f"{name} is compared with the first time at the end"
+    if record.parts_at is not None:
+        bodies = (waits,) if record.finished is None else (f"{ids}, not as plain's", ids)
+        return VerdictLine("differ", f"≠ DIVERGED at {record.parts_at}", bodies)
     if record.finished is None:
-        waits = f"{name} is compared with the first time at the end"
         return VerdictLine("idle", "· CONTROL", (waits,))
-    ids = f"{name}: {len(arm.ids)} ids as the first time"
-    if record.is_other_work:
-        return VerdictLine("differ", "≠ DIVERGED", (f"{ids}, not as plain's", ids))
     return VerdictLine("same", "= IDENTICAL", (ids,))
 
 

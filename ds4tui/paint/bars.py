@@ -7,21 +7,27 @@ from dataclasses import dataclass
 
 from ds4tui.marks import Marks
 from ds4tui.paint.numbers import fraction
-from ds4tui.spans import Row, crop, fit, spread, width_of
+from ds4tui.spans import Row, crop, fit, spread, text_of, width_of
 
 
 def screens_row(screens: Sequence[tuple[str, str]], active: str, state: str, width: int) -> Row:
-    """`ds4tui [1 Play] 2 Cycle   DONE 1.9 s`: the screens by key, and the run's state."""
-    left: Row = [("ds4tui ", "brand")]
-    for key, name in screens:
-        if key == active:
-            left.append((f"[{key} {name}]", "strong"))
-        else:
-            left.append((f" {key} {name} ", "dim"))
+    """`ds4tui [1 Play] 2 Cycle   DONE 1.9 s`: the screens by key, and the run's state.
+
+    Where that is too wide only the active screen has its name.
+    """
     right: Row = [(state + " ", "strong")]
-    if width_of(left) + width_of(right) < width:
+    room = max(0, width - width_of(right) - 1)
+    left: Row = []
+    for others in ("{} {}", "{}"):
+        left = [("ds4tui ", "brand")]
+        for key, name in screens:
+            here, there = f"[{key} {name}]", f" {others.format(key, name)} "
+            left.append((here, "strong") if key == active else (there, "dim"))
+        if len(text_of(left).rstrip()) <= room:
+            break
+    if width_of(left) <= room:
         return spread(left, right, width)
-    return fit([*crop(left, max(0, width - width_of(right) - 1)), (" ", ""), *right], width)
+    return fit([*crop(left, room), (" ", ""), *right], width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def list_rows(
         number = f"{ms(cost):>6}"
         rows.append(
             [
-                (_gutter(arm, cycle, marks) + " ", "strong"),
+                (_gutter(record, arm, cycle, marks) + " ", "strong"),
                 (left, role),
                 (number, role or ("lost" if lost else "")),
             ]
@@ -74,9 +74,9 @@ def list_rows(
     return rows + [[(f" {line}", "dim")] for line in legend]
 
 
-def _gutter(arm: ArmRecord, cycle: CycleFinished, marks: Marks) -> str:
+def _gutter(record: RunRecord, arm: ArmRecord, cycle: CycleFinished, marks: Marks) -> str:
     last = cycle.index + cycle.depth
-    if arm.diverged is not None and cycle.index <= arm.diverged.index < last:
+    if record.parts_at is not None and cycle.index <= record.parts_at < last:
         return marks.parting
     drift = arm.first_drift
     return marks.drift if drift is not None and cycle.index <= drift.position < last else " "

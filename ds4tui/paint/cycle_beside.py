@@ -21,8 +21,8 @@ def top_title(record: RunRecord, arm: ArmRecord, place: int) -> tuple[str, str]:
     if place < len(arm.ids) and arm.top[place]:
         of_type = _ulp_type(record, arm)
         right = f"{of_type} ulp {ulp(arm.top[place][0][1], of_type):.2g}"
-    parted = arm.diverged
-    other = ", other text" if parted is not None and place > parted.index else ""
+    parted = record.parts_at
+    other = ", other text" if parted is not None and place > parted else ""
     return f"#{place} top 5, logits{other}", right
 
 
@@ -146,7 +146,7 @@ def _after(
     marks: Marks,
 ) -> Row:
     spans: list[Span] = []
-    parting = arm.diverged.index if arm.diverged is not None else None
+    parting = record.parts_at
     for index in range(cycle.index, min(len(shown.texts), cycle.index + AHEAD)):
         inside = index < cycle.index + cycle.depth
         text = _characters(shown, index)

@@ -15,7 +15,7 @@ def title(depths: Depths | None, narrow: bool) -> tuple[str, str]:
     """Left and right part of the title over a run's histogram."""
     right = mean_of(depths)
     if narrow:
-        return "depth, 1=bonus only", right
+        return "depth, 1=bonus", right
     if depths and depths.lengths_vary:
         return "depth, lengths vary: f table", right
     return "depth = tokens a cycle commits", right

@@ -16,8 +16,8 @@ from ds4tui.visible import drawable_line
 
 WIDE = 100
 """Columns from which a cell has its columns spelled out."""
-NARROW_CELL = 31
-WIDE_CELL = 52
+NARROW_CELL = 29
+WIDE_CELL = 50
 LONG_CELL = 98
 """Cells of one cell of the table: short form, with its columns, with those of a set too."""
 LEGEND = (
@@ -84,18 +84,18 @@ def long_cell(cell: Cell, more: bool) -> str:
     """The same with its columns; with those of a set too."""
     figures = cell.figures
     if figures is None:
-        return f"  {'':7}    {'':6}  {_WAITS.get(cell.state, ''):<17}{'':9}  {_end(cell)}"
+        return f"  {'':7}   {'':6}  {_WAITS.get(cell.state, ''):<17}{'':9} {_end(cell)}"
     same = f"{figures['identical']}/{figures['prompts']}"
     speed = _speed(figures["speedup"], short=False)
-    text = f"{_mark(cell)} {same:>7}    {_first(cell):<6}  {speed:<17}{figures['replay_ms']:>9.0f}"
+    text = f"{_mark(cell)} {same:>7}   {_first(cell):<6}  {speed:<17}{figures['replay_ms']:>9.0f}"
     if more:
         text += f"{rate(figures['tokens_per_s']):>9}{mean(figures['mean_depth']):>8}"
         text += f"{fraction(figures['accept_rate']):>12}  {figures['ids_sha256'][:8]}"
-    return f"{text}  {_end(cell)}"
+    return f"{text} {_end(cell)}"
 
 
 def _heads(more: bool) -> str:
-    head = f"  {'identical':<9}  {'first':<6}  {'speed-up':<17}{'replay ms':>9}"
+    head = f"  {'identical':<9} {'first':<6}  {'speed-up':<17}{'replay ms':>9}"
     return head + (f"{'tok/s':>9}{'depth':>8}{'acc/prop.':>12}  ids" if more else "")
 
 
@@ -108,47 +108,47 @@ def _plain(view: MatrixView, numerics: str, form: int) -> str:
     ids = found["ids_sha256"][:8]  # no speed without it
     if form == NARROW_CELL:
         return f"  {same:>5} {speed} {ids}"
-    text = f"  {same:>7}    {'-':<6}  {speed:<17}"
+    text = f"  {same:>7}   {'-':<6}  {speed:<17}"
     if form == WIDE_CELL:
         return f"{text} {ids}"
     return f"{text}{'-':>9}{rate(found['tokens_per_s']):>9}{'1.00':>8}{'-':>12}  {ids}"
 
 
-def _form(view: MatrixView, width: int, label: int) -> int:
-    room = width - label
-    if len(view.numerics) == 1 and room >= LONG_CELL:
+def _form(numerics: int, room: int) -> int:
+    if numerics == 1 and room >= LONG_CELL:
         return LONG_CELL
-    return WIDE_CELL if len(view.numerics) * WIDE_CELL <= room else NARROW_CELL
+    return WIDE_CELL if numerics * WIDE_CELL <= room else NARROW_CELL
 
 
 def grid_rows(
     view: MatrixView, cursor: tuple[int, int] | None, width: int, height: int, marks: Marks
 ) -> list[Row]:
-    """A row per policy, a group of columns per numerics.
+    """A row per policy, a group of columns per numerics: all that fit, the chosen one among them.
 
     Args:
         cursor: (row, column) of the chosen cell, drawn reversed.
     """
     label = min(24, max(8, *(len(short_row(row)) for row in view.rows))) + 2 if view.rows else 10
-    form = _form(view, width, label + 1)
+    room, count = width - label - 1, len(view.numerics)
+    first, last = _columns([NARROW_CELL] * count, cursor[1] if cursor else 0, room)
+    shown, others = view.numerics[first:last], view.numerics[:first] + view.numerics[last:]
+    form = _form(len(shown), room)
+    more = f"  {marks.ellipsis} {' '.join(others)}" if others else ""
     head: Row = [(f" {'policy':<{label}}", "dim")]
-    for numerics in view.numerics:
-        head.append((f"{numerics:<{form}}"[:form], "strong"))
+    head += [(f"{numerics + more:<{form}}"[:form], "strong") for numerics in shown]
     rows: list[Row] = [head]
     if form > NARROW_CELL:
         columns = _heads(form == LONG_CELL)
-        rows.append(
-            [(" " * (label + 1), ""), *((f"{columns:<{form}}", "dim") for _ in view.numerics)]
-        )
+        rows.append([(" " * (label + 1), ""), *((f"{columns:<{form}}", "dim") for _ in shown)])
     plain: Row = [(f" {'plain':<{label}}", "")]
-    plain += [(f"{_plain(view, n, form):<{form}}", "") for n in view.numerics]
+    plain += [(f"{_plain(view, n, form):<{form}}", "") for n in shown]
     rows.append(plain)
     legend = LEGEND if width >= len(LEGEND) + 2 else SHORT_LEGEND
     lines: list[Row] = []
     for at, policy in enumerate(view.rows):
         name = drawable_line(short_row(policy))
         row: Row = crop([(f" {name:<{label}}", "")], label + 1, marks.ellipsis)
-        for column, numerics in enumerate(view.numerics):
+        for column, numerics in enumerate(shown, first):
             row += _cell_spans(view.cell(policy, numerics), (at, column) == cursor, form)
         lines.append(row)
     rows += around(lines, cursor[0] if cursor is not None else 0, height - len(rows) - 1, marks)
@@ -181,21 +181,26 @@ def prompt_rows(
     """
     cells = list(view.cells)
     label = 14 if width < WIDE else 20
-    verdict = 14
-    heads = [column_of(cell) for cell in cells]
-    sizes = [max(PROMPT_COLUMN, len(head) + 1) for head in heads]
+    verdict = 15
+    heads = [column_of(cell).partition(" ") for cell in cells]
+    sizes = [max(PROMPT_COLUMN, *(len(part) + 1 for part in head)) for head in heads]
     first, last = _columns(sizes, cells.index(chosen) if chosen in cells else 0,
                            width - label - 9 - verdict - 1)  # fmt: skip
     shown = range(first, last)
     more = marks.ellipsis if first or last < len(cells) else " "
-    head: Row = [(f" {'prompt':<{label}}{'gap min':>8}", "dim")]
-    for at in shown:
-        role = "strong" if cells[at] == chosen else "dim"
-        head.append((f"{heads[at]:>{sizes[at]}}", role))
-    head.append((f"{more} verdict", "dim"))
-    rows = [head]
+
+    def named(part: int, left: str, right: str) -> Row:
+        row: Row = [(f" {left:<{label + 8}}", "dim")]
+        for at in shown:
+            role = "strong" if cells[at] == chosen else "dim"
+            row.append((f"{heads[at][part]:>{sizes[at]}}", role))
+        return [*row, (right, "dim")]
+
+    rows = [named(0, f"{'prompt':<{label}}{'gap min':>8}", f" {more} verdict")]
+    if any(rest for _, _, rest in heads):  # what tells cells of one policy apart
+        rows.append(named(2, "", ""))
     legend = _prompt_legend(width)
-    room = height - 1 - len(legend)
+    room = height - len(rows) - len(legend)
     lines = [
         _prompt_row(entry, index == cursor, cells, chosen, shown, sizes, label, marks)
         for index, entry in enumerate(view.prompts)
@@ -243,7 +248,7 @@ def _prompt_row(
         if chosen and cells[at] == cell:
             role = "reverse"
         row += [(" " * (sizes[at] - len(place)), ""), (place, role)]
-    row.append((f"  {entry.verdict}", "error" if entry.verdict == "LOGIC ERROR" else "dim"))
+    row.append((f"   {entry.verdict}", "error" if entry.verdict == "LOGIC ERROR" else "dim"))
     return row
 
 

@@ -73,7 +73,7 @@ def _point(line: list[Span], at: int, row: SweepRow, room: int, marks: Marks) ->
     text = f"{marks.fast} {rate(row.tokens_per_s)}"
     text += " ≠" if row.differs else ""
     line[at] = (marks.fast, "dspark")
-    if room > len(text) + 1:
+    if room > len(text) + 1 and at + len(text) <= len(line):  # never a part of a number
         _write(line, at, text + " ", "warn" if row.differs else "dspark")
 
 

@@ -33,7 +33,7 @@ def rows(record: RunRecord, index: int, width: int) -> list[Row]:
     cycle = dspark.cycle_of(index) if dspark is not None else None
     if cycle is not None and dspark is not None and index < len(dspark.ids):
         out += [[], *_cycle(record, cycle, width)]
-    if any(arm.diverged and index > arm.diverged.index for arm in arms):
+    if record.parts_at is not None and index > record.parts_at:
         out += [[], [("after the ids part the arms no longer read the same text", "dim")]]
     return out
 

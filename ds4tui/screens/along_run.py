@@ -74,23 +74,23 @@ class AlongRun(Boxed):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can act now."""
-        arm = self.arm
+        arm, record = self.arm, self.record
         match action:
             case "divergence":
-                return arm is not None and arm.diverged is not None
+                return record is not None and record.parts_at is not None
             case "drift":
                 return arm is not None and arm.first_drift is not None
             case "cycle":
                 return arm is not None and bool(arm.cycles)
             case "other_arm":
-                return self.record is not None and len(self.record.arms) > 2
+                return record is not None and len(record.arms) > 2
             case _:
                 return super().check_action(action, parameters)
 
     def action_divergence(self) -> None:
         """To where the ids part."""
-        if self.arm is not None and self.arm.diverged is not None:
-            self.look_at(self.arm.diverged.index)
+        if self.record is not None and self.record.parts_at is not None:
+            self.look_at(self.record.parts_at)
 
     def action_drift(self) -> None:
         """To the first boundary at which the states differed."""

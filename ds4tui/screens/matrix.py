@@ -228,7 +228,8 @@ class MatrixScreen(ChoosesSet):
     def _category_rows(self, width: int, height: int) -> list[Row]:
         record, chosen = self.record, self.chosen
         found = record.report.categories(chosen) if record and chosen else []
-        return paint.category_rows(found, chosen, width, height, self.ds4.marks)
+        rows = paint.category_rows(found, chosen, width, height, self.ds4.marks)
+        return self._with_notes(rows, width, height)
 
     # Rows 1 to 3 and the footer
 

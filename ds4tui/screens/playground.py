@@ -190,7 +190,7 @@ class Playground(Instrument):
         record, arm = self.controller.record, self.panes.compared
         match action:
             case "divergence":
-                return arm is not None and arm.diverged is not None
+                return record is not None and record.parts_at is not None
             case "drift":
                 return arm is not None and arm.first_drift is not None
             case "rejected":
@@ -227,9 +227,9 @@ class Playground(Instrument):
 
     def action_divergence(self) -> None:
         """The cursor to the token at which the ids part."""
-        arm = self.panes.compared
-        if arm is not None and arm.diverged is not None:
-            self.panes.move(arm.diverged.index, at_third=True)
+        record = self.controller.record
+        if record is not None and record.parts_at is not None:
+            self.panes.move(record.parts_at, at_third=True)
 
     def action_drift(self) -> None:
         """The cursor to the first boundary at which the states differed."""
@@ -239,10 +239,10 @@ class Playground(Instrument):
 
     def _cursor(self) -> int | None:
         """Where the cursor is, else where the ids part."""
-        arm = self.panes.compared
-        if self.panes.cursor is not None or arm is None or arm.diverged is None:
+        record = self.controller.record
+        if self.panes.cursor is not None or record is None:
             return self.panes.cursor
-        return arm.diverged.index
+        return record.parts_at
 
     def action_cycle(self, step: int) -> None:
         """The cursor to the first token of the cycle before or after."""

@@ -68,7 +68,7 @@ class SetChooser(Dialog[Chosen | None]):
         """The field, the sets, what is wrong."""
         with Vertical(id="panel") as panel:
             panel.border_title = "prompt set"
-            panel.border_subtitle = "enter takes it  up down sets  escape leaves"
+            panel.border_subtitle = "enter takes it · up down sets · escape leaves"
             yield SafeInput(
                 self._current, placeholder="a name below, or a file", select_on_focus=True
             )
@@ -78,7 +78,8 @@ class SetChooser(Dialog[Chosen | None]):
         rows: list[Row] = [[("", "")]]
         for name, entries in self._sets.items():
             rows.append([(f" {name:<8}", "strong"), (_described(entries), "dim")])
-        rows.append([(" a file ", "strong"), (' one prompt a line, or {"text": ...} lines', "dim")])
+        lines = ' one prompt a line, or {"text": ...} lines'
+        rows.append([(f" {'a file':<8}", "strong"), (lines, "dim")])
         if self._error:
             rows += padded(self._error, width, "error")
         return rows

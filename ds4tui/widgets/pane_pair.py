@@ -101,12 +101,12 @@ class PanePair(Horizontal):
                 self._mark(self.record, arm, pane)
 
     def _mark(self, record: RunRecord, arm: ArmRecord, pane: TokenStream) -> None:
-        other = self.compared
-        parted = other.diverged if other is not None else None
+        other, at = self.compared, record.parts_at
         drift = other.first_drift if other is not None else None
-        ink, at = "", None
-        if parted is not None and parted.index < len(arm.ids):
-            at = parted.index
+        ink = ""
+        if at is not None and at >= len(arm.ids):
+            at = None  # it is still to come here
+        if at is not None:
             token_id = arm.ids[at]
             ink = _ink(record.token_bytes.get(token_id, b""), token_id, self.marks)
         pane.mark(at, drift.position if drift is not None else None, ink)

@@ -76,7 +76,7 @@ def test_the_verdict_is_on_the_arm_that_is_shown() -> None:
     assert '  recorded other.json "' in other
     assert row_3(record, PLAIN_AGAIN) == "= IDENTICAL         plain again: 60 ids as the first time"
     assert row_3(record, DIRECT_AGAIN) == (
-        "≠ DIVERGED          direct again: 60 ids as the first time, not as plain's"
+        "≠ DIVERGED at 40    direct again: 60 ids as the first time, not as plain's"
     )
 
 
@@ -85,6 +85,9 @@ def test_a_control_has_no_verdict_before_the_end_and_none_that_is_withheld() -> 
     running = record_of(e for e in events if not isinstance(e, ArmFinished | RunFinished))
     assert row_3(running, PLAIN_AGAIN, RunState.DECODING) == (
         "· CONTROL           plain again is compared with the first time at the end"
+    )
+    assert row_3(running, DIRECT_AGAIN, RunState.DECODING) == (
+        "≠ DIVERGED at 40    direct again is compared with the first time at the end"
     )
     withheld = record_of([*events[:-1], RunFinished("run-1", -1, 0, None, "it disagrees")])
     assert row_3(withheld, DIRECT_AGAIN) == "? WITHHELD          it disagrees"
@@ -130,7 +133,8 @@ async def test_the_screens_follow_from_arm_to_arm() -> None:
             await pilot.press("w")
             await settle(pilot)
         assert [verdict.split("  ")[0] for _, verdict, _ in seen] == [
-            "≠ DIVERGED at 40", "= IDENTICAL", "≠ DIVERGED at 30", "= IDENTICAL", "≠ DIVERGED",
+            "≠ DIVERGED at 40", "= IDENTICAL", "≠ DIVERGED at 30", "= IDENTICAL",
+            "≠ DIVERGED at 40",
         ]  # fmt: skip
         policies = [settings.split(" · ")[1] for settings, _, _ in seen]
         again = ["recorded>direct"] * 2
@@ -151,7 +155,7 @@ async def test_the_screens_follow_from_arm_to_arm() -> None:
         assert "no economics of recorded other.json" in "\n".join(session.screen)
 
 
-async def test_a_control_of_an_arm_that_parted_did_other_work() -> None:
+async def test_a_control_of_an_arm_that_parted_parts_from_plain_in_the_panes_too() -> None:
     session = Session(all_kinds())
     async with session.app.run_test(size=LARGE) as pilot:
         await finished(pilot, session)
@@ -160,3 +164,14 @@ async def test_a_control_of_an_arm_that_parted_did_other_work() -> None:
         await settle(pilot)
         assert "direct again" in session.screen[3]
         assert any("different work" in row for row in session.screen)
+        panes = session.app.playground.panes
+        assert [pane.parting for pane in panes.both] == [40, 40]
+        assert sum(row.count("►") for row in session.screen[3:20]) == 2
+        await pilot.press("d")
+        await settle(pilot)
+        assert panes.cursor == 40
+        await pilot.press("w", "w", "w", "w")
+        await settle(pilot)
+        assert "plain again" in session.screen[3]
+        assert [pane.parting for pane in panes.both] == [None, None]
+        assert "d Divergence" not in session.row(KeyFooter)

@@ -198,6 +198,28 @@ def test_equal_ids_over_an_unequal_state_are_a_miss(
     assert (cell["identical"], cell["prompts"], cell["state_equal"]) == (3, 3, False)
 
 
+def test_in_80_columns_the_table_by_prompt_is_several(
+    loaded: list[Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    model = ScriptedModel(path_script(IDS, 13))  # no id parts, but the states differ
+    loaded.append(engine(model, ScriptedDrafter(continuation(model.script))))
+    gates = [word for gate in ("0", "0.25", "0.5") for word in ("--dspark-confidence", gate)]
+    matrix(tmp_path, "-n", "20", "--numerics", "split", *gates)
+    lines = capsys.readouterr().out.splitlines()
+    heads = [at for at, line in enumerate(lines) if line.startswith("prompt ")]
+    assert len(heads) == 2
+    assert "dir 0.25" in lines[heads[0]]
+    assert "str" in lines[heads[1]]
+    for at in heads:
+        labels = [line.split()[0] for line in lines[at + 1 : at + 4]]
+        assert labels == ["1", "2", "third"]
+    assert lines[heads[0] + 3].split()[2:5] == ["~", "~", "~"], "identical ids of other states"
+    assert lines[heads[1] + 3].split()[-1] == "=", "strict"
+    assert "~ identical ids, but the state differs" in " ".join(lines)
+
+
 def test_faults_void_what_invariant_promises_only(loaded: list[Engine], tmp_path: Path) -> None:
     loaded.append(calm())
     _, found = matrix(tmp_path, "-n", "20", "--perturb", "head:64")

@@ -127,7 +127,7 @@ async def test_cells_fill_in_while_it_runs() -> None:
         assert "demo, 3 prompts: 2 mutex, split" in text
         assert "20 runs left, 7 s" in text
         assert "= AS REQUIRED so far  7 of 7 runs identical that must be" in text
-        assert "0/1    #163    1.3" in text
+        assert "0/1   #163    1.3" in text
         assert "diff. work" in text
         rest = whole()[len(until_run(whole(), 3, 100)) :]
         link.waiting += rest

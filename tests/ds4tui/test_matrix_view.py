@@ -85,8 +85,8 @@ def test_every_cell_shows_what_its_runs_say() -> None:
     assert view.numerics == ("split", "invariant")
     assert view.rows == suite_streams.POLICIES
     rows = {row.split()[0]: row for row in grid(view)}
-    assert "1/3    #163    1.26x diff. work       194" in rows["direct"]
-    assert "!     3/3    -       1.26x ±.12             194" in rows["direct"]
+    assert "1/3   #163    1.26x diff. work       194" in rows["direct"]
+    assert "!     3/3   -       1.26x ±.12             194" in rows["direct"]
     assert rows["prefix"].rstrip().endswith("<")
     assert rows["replay"].count("!") == 2
     assert "401 tok/s" in rows["plain"]
@@ -99,6 +99,40 @@ def test_the_short_form_fits_80_columns() -> None:
     assert " 1/3 #163  1.26x≠" in rows["direct"]
     assert "!   3/3 -     1.26x" in rows["direct"]
     assert all(len(row) <= 78 for row in rows.values())
+
+
+def several_gates(*gates: str) -> MatrixView:
+    rows = [f"{policy} confidence {gate}" for policy in suite_streams.POLICIES for gate in gates]
+    cells = [f"{numerics} {row}" for numerics in ("split", "invariant") for row in rows]
+    return planned("matrix", cells, [("mutex", "facts")], "demo", 400)
+
+
+def test_several_gates_fit_80_columns() -> None:
+    view = several_gates("0", "0.5", "0.95")
+    rows = grid(view, 78)
+    assert rows[0].split() == ["policy", "split", "invariant"]
+    assert {" direct @0 ", " reproject @0.95 "} <= {
+        row[: row.index("  ") + 1] for row in rows[2:-1]
+    }
+    assert not any("…" in row for row in rows)
+    head, gates, mutex = texts(prompt_rows(view, "split direct confidence 0", 0, 78, 19, UNICODE))[
+        :3
+    ]
+    assert head.split()[3:] == ["s.dir", "s.dir", "s.dir", "s.pre", "s.pre", "…", "verdict"]
+    assert gates.split() == ["@0", "@0.5", "@0.95", "@0", "@0.5"]
+    assert mutex.split() == ["mutex", "-", *"....."]
+    assert len({row.index(word) + len(word) for row, word in (
+        (head, " s.dir"), (gates, " @0"), (mutex, " .")
+    )}) == 1, "a gate stands below its policy and above its figures"  # fmt: skip
+
+
+def test_numerics_that_do_not_fit_follow_the_cursor() -> None:
+    view = several_gates("0.95 draft-max 3", "0.95 draft-max 4")
+    for column, head in ((0, "split … invariant"), (1, "invariant … split")):
+        rows = texts(grid_rows(view, (2, column), 78, 20, UNICODE))
+        assert " ".join(rows[0].split()[1:]) == head
+        assert all(len(row) <= 78 for row in rows)
+        assert not any("…" in row for row in rows[1:]), "no figure is cut"
 
 
 def test_the_screens_figures_are_the_reports() -> None:
@@ -121,15 +155,15 @@ def test_the_screens_figures_are_the_reports() -> None:
 def test_prompts_show_where_they_part_and_why() -> None:
     view = view_of(gathered(whole()))
     tcp, mutex, quicksort = view.prompts
-    assert tcp.places == ("#163", "#163", *"=" * 8)
-    assert mutex.places == ("#163", *"=" * 9)
+    assert tcp.places == ("#163", "#163", "~", *"=" * 7)
+    assert mutex.places == ("#163", "~", "~", *"=" * 7)
     assert (tcp.verdict, mutex.verdict, quicksort.verdict) == (
         "near-tie", "near-tie", "no near-tie ~",
     )  # fmt: skip
     assert tcp.gap == pytest.approx(0.012)
     rows = texts(prompt_rows(view, "split direct", 0, 118, 19, UNICODE))
     assert rows[0].split()[:4] == ["prompt", "gap", "min", "s.dir"]
-    assert rows[1].split() == ["tcp-handshake", "0.012", "#163", "#163", *"=" * 8, "near-tie"]
+    assert rows[1].split() == ["tcp-handshake", "0.012", "#163", "#163", *"~=======", "near-tie"]
 
 
 def test_columns_that_do_not_fit_follow_the_cursor() -> None:
@@ -241,7 +275,11 @@ def test_equal_ids_over_another_state_are_a_miss_too() -> None:
     ]
     record = gathered(events)
     assert "ids identical, but a state differs" in suite_verdict(record, "R").bodies[0]
-    assert view_of(record).prompts[0].places[3] == "~"
+    tcp, mutex, _ = view_of(record).prompts
+    assert tcp.places[3] == "~"
+    assert "split replay" in tcp.missed
+    assert mutex.places[1] == "~", "where it may be so too, as the legend says"
+    assert "split prefix" not in mutex.missed
 
 
 def test_the_verdict_on_all_of_it() -> None:
@@ -320,7 +358,7 @@ def test_a_set_run_again_begins_anew(policies: tuple[str, ...]) -> None:
         assert (cell.done, cell.total) == (1, 3)
     if policies:
         assert suite_verdict(record, "R").bodies[0].startswith("all 1 runs")
-        assert [row.places for row in view.prompts] == [("=",), ("..",), (".",)]
+        assert [row.places for row in view.prompts] == [("~",), ("..",), (".",)]
 
 
 def test_a_cell_run_again_begins_anew_and_the_others_stay() -> None:

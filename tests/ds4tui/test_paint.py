@@ -171,6 +171,13 @@ def test_screens_row_keeps_the_state() -> None:
     assert text_of(row).endswith("DONE 1.9 s ")
 
 
+def test_screens_row_names_the_active_screen_alone_where_it_is_narrow() -> None:
+    screens = [("1", "Play"), ("2", "Cycle"), ("3", "Drift")]
+    wide, narrow = (text_of(bars.screens_row(screens, "2", "RUN #1", n)) for n in (40, 39))
+    assert wide == "ds4tui  1 Play [2 Cycle] 3 Drift RUN #1 "
+    assert narrow == "ds4tui  1 [2 Cycle] 3           RUN #1 "
+
+
 SHOWN = bars.Shown(("split", None), ("direct", "prefix"), (0.9, 0.8), (5, None), 400, "tiny 21M")
 
 

@@ -13,8 +13,10 @@ import pytest
 from ds4tui.app import Ds4App, controller_for
 from ds4tui.controller import Controller
 from ds4tui.options import replay_options
+from ds4tui.paint.bars import footer_row
 from ds4tui.run_state import RunState
-from ds4tui.status import state_text
+from ds4tui.spans import text_of
+from ds4tui.status import footer_entries, state_text
 from engine.errors import Ds4Error
 from engine.events import Event, LoadProgress, RunFinished, SuiteFinished, SuiteStarted
 from engine.trace import read_trace, trace_text
@@ -147,6 +149,22 @@ def test_pause_speed_step_and_seek() -> None:
     assert controller.state is RunState.DONE
     assert state_text(controller) == "DONE 1.9 s"
     assert not controller.is_busy
+
+
+@pytest.mark.parametrize(
+    ("cannot", "shown"),
+    [
+        ("divergence other_arm", "space Pause  < > Speed  ( ) Cycle  esc End  # Index  ? Help"),
+        ("divergence", "space Pause  < > Speed  ( ) Cycle  w Other arm  esc End  ? Help"),
+        ("", "space Pause  < > Speed  ( ) Cycle  d Divergence  w Other arm  ? Help"),
+    ],
+)
+def test_while_it_plays_80_columns_offer_what_there_is_to_look_at(cannot: str, shown: str) -> None:
+    controller, _ = begun(streams.diverged_run())
+    keys = make_app(controller).keys_by_id()
+    entries = footer_entries(controller, keys, lambda name: name not in cannot.split())
+    row = footer_row([(key, label) for key, label, _ in entries], 80)
+    assert "  ".join(text_of(spans) for _, spans in row) == shown
 
 
 def test_after_the_end_it_can_be_gone_back_into() -> None:

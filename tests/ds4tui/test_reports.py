@@ -131,14 +131,19 @@ def test_the_settings_table_has_those_of_every_arm() -> None:
 def test_the_command_has_the_arms_own_drafter_and_every_limit() -> None:
     document = document_of(record_of(complete(streams.diverged_run())))
     assert document is not None
-    assert "--near-tie" not in command(document)
-    assert "--digests" not in command(document)
+    document["settings"] |= {"perturb": None, "seed": 0, "threads": 1, "device": "cpu"}
+    left_out = ("--near-tie", "--digests", "--batch-ops", "--pin", "--perturb", "--seed",
+                "--kv-rounding", "--threads", "--device")  # fmt: skip
+    assert not {*left_out} & {*command(document).split()}, "a default needs no option"
     document["arms"][1]["drafter"] = "other.gguf"
-    document["settings"] |= {"near_tie_ulps": 4, "digest_every": 0}
+    document["settings"] |= {"near_tie_ulps": 4, "digest_every": 0, "no_repeat": 0, "threads": 2,
+                             "batch_ops": ["compressor"], "perturb": "hc:4", "seed": 7}  # fmt: skip
     words = shlex.split(command(document))
     settings = cli._ab_parser().parse_args(words[2:])
     assert settings.arm == ["commit=direct,confidence=0.9,draft-max=5,mtp=other.gguf"]
-    assert (settings.near_tie, settings.digests) == ("4", "0")
+    assert (settings.near_tie, settings.digests, settings.threads) == ("4", "0", "2")
+    assert (settings.batch_ops, settings.perturb, settings.seed) == ("compressor", "hc:4", "7")
+    assert settings.no_repeat == "0", "the target's own may be another"
 
 
 OTHER = "cd" * 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +12,12 @@ from typing import Any
 import pytest
 
 from ds4tui import ab_command, cli
+from ds4tui.marks import UNICODE
+from ds4tui.paint import sweep_chart
+from ds4tui.paint.numbers import rate
 from ds4tui.paint.sweep import best_sentences, verdict
 from ds4tui.run_record import RunRecord
+from ds4tui.spans import text_of
 from ds4tui.suite_record import SuiteRecord
 from ds4tui.sweep_compare import compare
 from ds4tui.sweep_report import report_text
@@ -51,6 +56,22 @@ def record_of(events: Sequence[Event]) -> SuiteRecord:
 
 def table_of(events: Sequence[Event], default: float | None = 0.9) -> SweepTable:
     return SweepFigures().table(record_of(events), default)
+
+
+def test_the_chart_has_whole_numbers_or_none_at_every_width() -> None:
+    fast = SweepScript(
+        plain_ms=0.264, cycles={c: (a / 10, *n, b / 10) for c, (a, *n, b) in CYCLES.items()}
+    )
+    table = table_of(sweep(fast))
+    rates = {rate(row.tokens_per_s) for row in table.rows}
+    assert all(len(number) == 4 for number in rates)
+    seen: set[str] = set()
+    for width in range(60, 130):
+        text = "\n".join(map(text_of, sweep_chart.rows(table, width, 16, UNICODE)))
+        shown = set(re.findall(r"▪ (\d+)", text))
+        assert shown <= rates, width
+        seen |= shown
+    assert len(seen) == len(table.values)
 
 
 def test_names_of_cells() -> None:
