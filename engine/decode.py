@@ -145,10 +145,8 @@ def dspark_arm(
         if not timeline.ids:
             yield _first(timeline, stamp)
             continue
-        turned: Step = ()
-        if control.knobs[stamp.arm] != knobs:
-            turned = (_changed(stamp, cycle, knobs, control.knobs[stamp.arm]),)
-            knobs = control.knobs[stamp.arm]
+        turned = _turned(timeline, stamp, cycle, knobs, control.knobs[stamp.arm])
+        knobs = control.knobs[stamp.arm]
         finished, committed = _cycle(timeline, stamp, control, knobs, markov, pause, cycle)
         warned: Step = ()
         if finished.is_cut_by_nan and not told:
@@ -158,11 +156,22 @@ def dspark_arm(
     timeline.reason = reason
 
 
-def _changed(stamp: Stamp, cycle: int, old: Knobs, new: Knobs) -> SettingsChanged:
-    names = ("commit", "confidence", "draft_max")
-    pairs = ((name, getattr(old, name), getattr(new, name)) for name in names)
-    changed = tuple((name, str(after).lower()) for name, before, after in pairs if before != after)
-    return SettingsChanged(*stamp(), cycle, changed)
+def _gate(timeline: Timeline, knobs: Knobs) -> float:
+    """The threshold in force: the drafter's own where none is set."""
+    return timeline.gate if knobs.confidence is None else knobs.confidence
+
+
+def _turned(timeline: Timeline, stamp: Stamp, cycle: int, old: Knobs, new: Knobs) -> Step:
+    """What an arm's knobs change, if anything."""
+    settings = (
+        ("commit", old.commit, new.commit),
+        ("confidence", _gate(timeline, old), _gate(timeline, new)),
+        ("draft_max", old.draft_max, new.draft_max),
+    )
+    changed = tuple(
+        (name, str(after).lower()) for name, before, after in settings if before != after
+    )
+    return (SettingsChanged(*stamp(), cycle, changed),) if changed else ()
 
 
 def _nan(stamp: Stamp, name: str) -> Notice:
@@ -229,7 +238,7 @@ def _propose(
     if knobs.commit != "strict":
         remaining = control.limit - len(timeline.ids)
         limit = limit_of(drafter.block_size, knobs.draft_max, remaining, timeline.free)
-    gate = timeline.gate if knobs.confidence is None else knobs.confidence
+    gate = _gate(timeline, knobs)
     if limit.drafts and pause.applies(gate):
         return Proposal(clip="pause"), ()
     with timeline.clock("draft"):

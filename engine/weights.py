@@ -170,13 +170,31 @@ class Tensors:
 
     def vector(self, name: str) -> Any:
         """All elements as a float32 vector of its own."""
-        values = self._file.dequantise(self._read(name))
-        return self.own(np.array(values, np.float32).reshape(-1))
+        return self.own(self._numbers(name).reshape(-1))
 
     def table(self, name: str) -> Any:
         """A float32 matrix of its own, row-major."""
-        values = self._file.dequantise(self._read(name))
-        return self.own(np.array(values, np.float32).reshape(-1, values.shape[-1]))
+        values = self._numbers(name)
+        return self.own(values.reshape(-1, values.shape[-1]))
+
+    def _numbers(self, name: str) -> np.ndarray:
+        """A tensor as float32.
+
+        Raises:
+            Ds4Error: when some are not finite; in a bias of the router or the indexer no logit
+                would show it.
+        """
+        name = self._read(name)
+        values = np.array(self._file.dequantise(name), np.float32)
+        bad = values.size - np.count_nonzero(np.isfinite(values))
+        if bad:
+            raise Ds4Error(
+                "Damaged weights",
+                f'{bad} of the {values.size} numbers of tensor "{name}" in {self._file.name} are '
+                "not finite.",
+                "Compare the file's hash with its publisher's and fetch it again.",
+            )
+        return values
 
     def ids(self, name: str) -> Any:
         """An int32 matrix of its own."""

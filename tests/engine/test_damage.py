@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from engine.config import DrafterConfig, ModelConfig
 from engine.errors import Ds4Error
 from engine.gguf import open_gguf
 from engine.tokenizer import Tokenizer
+from engine.weights import load_target
 from tests.engine.random_pair import write_drafter, write_pair
 
 FUZZ = settings(
@@ -70,3 +72,16 @@ def test_damaged_drafters(
     with suppress(Ds4Error):
         to_json(inspect_files([pair[0], path]))
         DrafterConfig.from_gguf(open_gguf(path), target)
+
+
+@pytest.mark.parametrize("kind", ["exp_probs_b.bias", "indexer_compressor_ape.weight"])
+def test_a_number_that_no_logit_would_show_is_refused(
+    pair: tuple[Path, Path, Path], tmp_path: Path, kind: str
+) -> None:
+    name, info = next((n, t) for n, t in open_gguf(pair[0]).tensors.items() if n.endswith(kind))
+    whole = bytearray(pair[0].read_bytes())
+    whole[info.offset : info.offset + 4] = np.float32("nan").tobytes()
+    path = tmp_path / "target.gguf"
+    path.write_bytes(whole)
+    with pytest.raises(Ds4Error, match=rf"1 of the \d+ numbers of tensor \"{name}\" in .*target"):
+        load_target(open_gguf(path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -316,21 +318,26 @@ def test_excluding_every_token_is_an_error_not_a_pick() -> None:
         )
 
 
-def test_knobs_turn_at_a_cycle_boundary() -> None:
-    control = Control(0)
-
-    def turn() -> None:
-        control.knobs[1] = Knobs("replay", 0.5, 2, control.knobs[1].mtp)
-
-    found: list[int] = []
+def turned(knobs: Knobs) -> Outcome:
+    """A run with `direct`, whose knobs are turned at the 30th checkpoint."""
+    control, found = Control(0), list[int]()
 
     def checkpoint() -> None:
         found.append(1)
         if len(found) == 30:
-            turn()
+            control.knobs[1] = replace(knobs, mtp=control.knobs[1].mtp)
 
     control.checkpoint = checkpoint
-    done = run(engine(ScriptedModel(SCRIPT), perfect()), "direct", control=control)
+    return run(engine(ScriptedModel(SCRIPT), perfect()), "direct", control=control)
+
+
+def test_a_turned_policy_leaves_the_drafter_s_own_gate_as_it_was() -> None:
+    (changed,) = turned(Knobs("prefix", confidence=None)).of(SettingsChanged)
+    assert changed.settings == (("commit", "prefix"),)
+
+
+def test_knobs_turn_at_a_cycle_boundary() -> None:
+    done = turned(Knobs("replay", 0.5, 2))
     (changed,) = done.of(SettingsChanged)
     assert changed.settings == (("commit", "replay"), ("confidence", "0.5"), ("draft_max", "2"))
     before = [c for c in done.of(CycleFinished) if c.cycle < changed.cycle]
