@@ -50,7 +50,10 @@ def ab_options(args: Namespace) -> AbOptions:
     repeat = parse_int("--repeat", args.repeat)
     if repeat < 1:
         raise Ds4Error("Invalid option", f"--repeat is {repeat}; expected 1 or more.")
-    check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
+    check_outputs(
+        {"--json": args.json, "--report": args.report, "--trace": args.trace},
+        (args.prompt_file, args.prompts, *args.against),
+    )
     prompts, is_set = options.prompts_of(args, "ab", embedded), args.prompts is not None
     if against and is_set and len(prompts) > 1:
         raise Ds4Error(

@@ -352,6 +352,11 @@ class Ds4App(RunActions):
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
+    def action_help_quit(self) -> None:
+        """ctrl+c: say which key leaves, of Textual's own and ours the one that the help names."""
+        key = self.keys_by_id()["quit"]
+        self.notify(f"Press {key} to quit", title="Do you want to quit?", markup=False)
+
     def action_help(self) -> None:
         """Keys, marks and words."""
         marks = self.marks

@@ -59,10 +59,11 @@ def bench_options(args: Namespace) -> BenchOptions:
                 f"--commit {args.commit} was given without a drafter, so nothing is committed.",
                 "Give the drafter with --mtp.",
             )
+    depths = "512" if args.depths is None else args.depths
     request = CostRequest(
         cast(Numerics, args.numerics),
         cast(Policy, args.commit or "direct"),
-        tuple(parse_int("--depths", part) for part in (args.depths or "512").split(",")),
+        tuple(parse_int("--depths", part) for part in depths.split(",")),
         parse_int("--repeat", args.repeat),
         parse_int("--seed", args.seed),
     )

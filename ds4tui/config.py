@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ds4tui.text_file import MissingFile, read_text
 from engine.errors import Ds4Error
 from engine.text import one_line
 
@@ -98,16 +99,11 @@ def load_config(
 
 def _read(path: Path, named: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
+        return tomllib.loads(read_text(str(path), "configuration file"))
+    except MissingFile:
         if named:
-            raise Ds4Error(
-                "Configuration", f"The configuration file {one_line(str(path))} does not exist."
-            ) from None
+            raise
         return {}
-    except OSError as error:
-        what = f"{one_line(str(path))} cannot be read: {error.strerror or error}."
-        raise Ds4Error("Configuration", what) from error
     except (ValueError, RecursionError) as error:
         what = f"{one_line(str(path))} is no TOML: {one_line(str(error))}."
         raise Ds4Error("Configuration", what) from error

@@ -6,6 +6,7 @@ Owns the shapes; knows nothing of colours or layout. Each glyph is one cell wide
 from __future__ import annotations
 
 import locale
+import sys
 from dataclasses import dataclass
 
 from ds4tui.visible import ascii_only
@@ -104,5 +105,12 @@ _TO_ASCII = str.maketrans("·≥±≠\u00d7»─…⏎", "->~#x>-~$")
 
 def choose(force_ascii: bool) -> Marks:
     """The glyphs for this terminal: ASCII when asked for, or in a locale that is not UTF-8."""
-    encoding = locale.getpreferredencoding(False).lower().replace("-", "")
+    encoding = terminal_encoding().lower().replace("-", "")
     return ASCII if force_ascii or encoding not in ("utf8", "cp65001") else UNICODE
+
+
+def terminal_encoding() -> str:
+    """What the locale says, also where Python's UTF-8 mode takes over, as it does for LC_ALL=C."""
+    if sys.platform == "win32":  # its locale says nothing of a terminal, that mode may
+        return locale.getpreferredencoding(False)
+    return locale.getencoding()

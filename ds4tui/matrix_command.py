@@ -51,7 +51,10 @@ def matrix_options(args: Namespace) -> MatrixOptions:
     if settings.why_split and numerics != ("split",):
         raise Ds4Error("Contradictory options", settings.why_split, "Give --numerics split.")
     entries = options.prompts_of(args, "matrix", embedded)
-    check_outputs({"--json": args.json, "--report": args.report, "--trace": args.trace})
+    check_outputs(
+        {"--json": args.json, "--report": args.report, "--trace": args.trace},
+        (args.prompt_file, args.prompts),
+    )
     is_alone = args.prompt is not None or args.prompt_file is not None
     request = MatrixRequest(
         suite_prompts(entries),

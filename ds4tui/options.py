@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ds4tui.config import UiConfig, load_config
+from ds4tui.text_file import read_text
 from engine.errors import Ds4Error
 from engine.paths import OP_CLASSES, Numerics, Policy
 from engine.prompt_set import PromptEntry, parse_prompt_set
@@ -96,26 +97,6 @@ class RunOptions:
 
 def _contradiction(what: str, hint: str = "Leave one of them out.") -> Ds4Error:
     return Ds4Error("Contradictory options", what, hint)
-
-
-def read_text(path: str, what: str) -> str:
-    """A user's text file, in UTF-8 with or without a signature at its start.
-
-    Raises:
-        Ds4Error: when it is missing, unreadable or no UTF-8.
-    """
-    name = one_line(path)
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise Ds4Error("File not found", f"The {what} {name} does not exist.") from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Ds4Error("Unreadable file", f"The {what} {name}: {reason}.") from error
-    except UnicodeDecodeError as error:
-        raise Ds4Error(
-            "Not text", f"The {what} {name} is no UTF-8 text: byte {error.start} is invalid."
-        ) from error
 
 
 def embedded_pair() -> tuple[Path, Path] | None:

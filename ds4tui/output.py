@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 _REFRESH_S = 0.1
 
 
-def check_outputs(places: Mapping[str, str | None]) -> None:
+def check_outputs(places: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
     """Refuse places of several results that could not be written, or that are one and the same.
 
     Args:
         places: by option; None = not asked for.
+        inputs: text files that the command reads; None = not given.
     """
     options: dict[str | Path, str] = {}
+    read = [path for path in inputs if path is not None]
     for option, path in places.items():
-        check_writable(path)
+        check_writable(path, read)
         if path is None or _is_stream(path):
             continue
         place = path if path == "-" else Path(path).resolve()
@@ -45,8 +47,12 @@ def check_outputs(places: Mapping[str, str | None]) -> None:
         options[place] = option
 
 
-def check_writable(path: str | None) -> None:
-    """Refuse a file that could not be written, before the work whose result it should hold."""
+def check_writable(path: str | None, inputs: Iterable[str] = ()) -> None:
+    """Refuse a file that could not be written, before the work whose result it should hold.
+
+    Args:
+        inputs: text files that the command reads, which are not replaced either.
+    """
     if path is None:
         return
     if path == "-":
@@ -67,6 +73,8 @@ def check_writable(path: str | None) -> None:
         problem = "lies in a folder that cannot be written to"
     elif _is_model(path):
         problem = "is a model file, which no result replaces"
+    elif any(_is_same(path, other) for other in inputs):
+        problem = "is read by this command, so no result replaces it"
     if problem:
         raise Ds4Error("Cannot write", f"{one_line(path)} {problem}.", "Give another file.")
 
@@ -78,6 +86,13 @@ def _is_model(path: str) -> bool:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
+        return False
+
+
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one of them does not exist
         return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ds4tui.options import read_text
+from ds4tui.text_file import read_text
 from engine.errors import Ds4Error
 from engine.json_text import parse_json
 from engine.settings import Recorded

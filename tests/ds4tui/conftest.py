@@ -54,6 +54,7 @@ def _no_terminal_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """Nothing of the machine shows in the interface, and exports go nowhere near the user's."""
     for name in ("NO_COLOR", "TEXTUAL_ANIMATIONS", "DS4TUI_CONFIG", "DS4TUI_THEME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("ds4tui.marks.terminal_encoding", lambda: "utf-8")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr("ds4tui.exports.exports_folder", lambda: tmp_path / "exports")
 

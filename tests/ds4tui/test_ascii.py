@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from rich.cells import cell_len
 
@@ -59,3 +63,14 @@ def test_each_cell_has_one_character(text: str) -> None:
     shown = ascii_cells(text)
     assert shown.isascii()
     assert len(shown) == cell_len(text)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locales by name")
+@pytest.mark.parametrize(("name", "is_ascii"), [("C", True), ("POSIX", True), ("C.UTF-8", False)])
+def test_a_locale_without_utf_8_gets_ascii(name: str, is_ascii: bool) -> None:
+    program = "from ds4tui.marks import choose; print(choose(False).ascii)"
+    environment = {**os.environ, "LC_ALL": name}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{is_ascii}\n"

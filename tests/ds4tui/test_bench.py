@@ -151,6 +151,7 @@ def test_json_on_standard_output_is_nothing_else(
     ("words", "sentence"),
     [
         (("--depths", "512,x"), '--depths is "x"; expected a whole number'),
+        (("--depths", ""), '--depths is ""; expected a whole number'),
         (("--depths", "0"), "--depths has 0"),
         (("--repeat", "0"), "--repeat is 0"),
         (("--numerics", "fast"), '--numerics names "fast"'),

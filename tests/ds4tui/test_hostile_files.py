@@ -10,6 +10,7 @@ import pytest
 
 from ds4tui.config import load_config
 from ds4tui.recorded import read_recorded
+from ds4tui.text_file import MAX_MIB, read_text
 from ds4tui.trace_store import TraceStore
 from engine.errors import Ds4Error
 from engine.gguf import open_gguf
@@ -59,3 +60,25 @@ def test_a_pipe_or_a_device_is_no_model_file(tmp_path: Path) -> None:
     for path in (pipe, Path(os.devnull)):
         with pytest.raises(Ds4Error, match="is a device or a pipe, not a GGUF file"):
             open_gguf(path)
+
+
+def test_a_text_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    with path.open("wb") as file:
+        file.truncate(MAX_MIB * 2**20 + 1)
+    for read in (read_recorded, lambda path: load_config(path, environment={})):
+        with pytest.raises(Ds4Error, match=r"long\.txt holds more than 64 MiB; expected a text"):
+            read(str(path))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes and devices")
+def test_a_text_may_come_from_a_pipe_and_a_device_without_an_end_is_refused() -> None:
+    """As a shell's `<(command)` gives one, and as /dev/stdin may be."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"one\r\ntwo")
+    os.close(write_end)
+    assert read_text(f"/dev/fd/{read_end}", "prompt file") == "one\ntwo"
+    os.close(read_end)
+    assert load_config(os.devnull, environment={}).keys == {}
+    with pytest.raises(Ds4Error, match="prompt file /dev/zero holds more than 64 MiB"):
+        read_text("/dev/zero", "prompt file")

@@ -56,3 +56,12 @@ def test_an_unknown_action_names_the_nearest() -> None:
     with pytest.raises(Ds4Error, match="divergense") as found:
         app_with(divergense="x")
     assert "divergence" in found.value.hint
+
+
+@pytest.mark.parametrize(("keys", "said"), [({}, "q"), ({"quit": "Q"}, "Q")])
+async def test_ctrl_c_says_which_key_leaves(keys: dict[str, str], said: str) -> None:
+    app = app_with(**keys)
+    async with app.run_test() as pilot:
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        assert [note.message for note in app._notifications] == [f"Press {said} to quit"]

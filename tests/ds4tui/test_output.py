@@ -99,6 +99,32 @@ def test_a_model_file_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixt
     assert Path(target).read_bytes() == before
 
 
+@pytest.mark.parametrize("result", ["--json", "--report", "--trace"])
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        ("ab", "--prompt-file"),
+        ("ab", "--prompts"),
+        ("ab", "--against"),
+        ("matrix", "--prompt-file"),
+        ("matrix", "--prompts"),
+    ],
+)
+def test_a_text_that_the_command_reads_is_not_replaced(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    result: str,
+    command: str,
+    given: str,
+) -> None:
+    path = tmp_path / "text"
+    path.write_text("[5, 6]" if given == "--against" else "a prompt")
+    before = path.read_text()
+    assert cli.main([command, given, str(path), result, f"{tmp_path}/./text"]) == 2
+    assert "text is read by this command" in capsys.readouterr().err
+    assert path.read_text() == before
+
+
 def test_no_name_is_no_file() -> None:
     with pytest.raises(Ds4Error, match="An empty name is no file"):
         check_writable("")
