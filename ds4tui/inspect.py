@@ -34,22 +34,31 @@ def inspect_files(paths: Iterable[Path]) -> Report:
     """Describe GGUF files, and every target among them with every drafter.
 
     Two files of which none is a drafter, or none a target, are still held against each other, so
-    that the answer says what is wrong with them. `ok` is false when a file cannot be run or a pair
-    does not fit.
-
-    Raises:
-        Ds4Error: when a file cannot be opened at all.
+    that the answer says what is wrong with them. `ok` is false when a file cannot be read or run
+    or a pair does not fit.
     """
-    files = [open_gguf(path) for path in paths]
+    opened = [_open(path) for path in paths]
+    files = [file for file in opened if isinstance(file, GGUFFile)]
     targets = [f for f in files if f.architecture == ARCHITECTURE]
     drafters = [f for f in files if f.architecture in DRAFTER_ARCHITECTURES]
     pairs = [(t, d) for t in targets for d in drafters]
     if not pairs and len(files) == 2:
         pairs = [(files[0], files[1])]
-    entries = [_file(file) for file in files]
+    entries = [_file(file) if isinstance(file, GGUFFile) else file for file in opened]
     fits = [_pair(target, drafter) for target, drafter in pairs]
     ok = all(e["problem"] is None for e in entries) and all(p["fits"] for p in fits)
     return {"schema": SCHEMA, "ok": ok, "files": entries, "pairs": fits}
+
+
+def _open(path: Path) -> GGUFFile | Report:
+    """A file, or the entry of one that cannot be read."""
+    try:
+        return open_gguf(path)
+    except Ds4Error as error:
+        unknown: Report = dict.fromkeys(("size", "sha256", "gguf_version"))
+        unknown |= {"architecture": "", "name": "", "role": "unreadable", "parameters": 0}
+        unknown |= {"quantisation": [], "config": None, "metadata": [], "tensors": []}
+        return {"path": str(path), **unknown, "problem": str(error)}
 
 
 def _file(file: GGUFFile) -> Report:
@@ -148,6 +157,8 @@ def format_report(report: Report) -> str:
 
 
 def _format_file(entry: Report) -> str:
+    if entry["role"] == "unreadable":
+        return f"{one_line(entry['path'])}\n  problem     {visible(entry['problem'], keep='')}"
     lines = [
         one_line(entry["path"]),
         f"  {one_line(entry['architecture']) or 'no architecture'} ({entry['role']}), "

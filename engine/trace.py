@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, BinaryIO
 
@@ -139,12 +139,18 @@ def _encode(value: Any) -> Any:
     return value
 
 
-def decode(data: dict[str, Any]) -> ev.Event | None:
+class NoEvent(ValueError):
+    """What is wrong with a line, in words for its reader."""
+
+
+def decode(data: Any) -> ev.Event | None:
     """The event of one line; None for a kind that this version does not know.
 
     Raises:
-        ValueError, TypeError, KeyError: when the line is no event.
+        NoEvent: when the line is no event.
     """
+    if not isinstance(data, dict) or not isinstance(data.get("event"), str):
+        raise NoEvent("it has no field `event` with the event's name")
     kind: Any = EVENTS.get(data["event"])
     return None if kind is None else _reader(kind)(data)
 
@@ -152,9 +158,9 @@ def decode(data: dict[str, Any]) -> ev.Event | None:
 def _check_tokens(event: ev.TokensCommitted) -> None:
     """Refuse what no arm commits: everything that is drawn or counted goes by these ids."""
     if not len(event.ids) == len(event.sources) == len(event.top):
-        raise ValueError("ids, sources and top are not of one length")
+        raise NoEvent("ids, sources and top are not of one length")
     if not all(0 <= token < MOST_IDS for token in event.ids):
-        raise ValueError(f"ids are not all from 0 to {MOST_IDS - 1}")
+        raise NoEvent(f"ids are not all from 0 to {MOST_IDS - 1}")
 
 
 Reader = Callable[[Any], Any]
@@ -187,17 +193,36 @@ def _reader(kind: Any) -> Reader:
 def _record_reader(kind: Any) -> Reader:
     readers = {name: _reader(known) for name, known in typing.get_type_hints(kind).items()}
 
+    required = [
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
+    ]
+
     def read(value: dict[str, Any]) -> Any:
-        return kind(**{name: readers[name](v) for name, v in value.items() if name in readers})
+        known = {}
+        for name, item in value.items():
+            if name in readers:
+                try:
+                    known[name] = readers[name](item)
+                except NoEvent:
+                    raise
+                except (ValueError, TypeError, AttributeError):
+                    what = f"field `{name}` of {kind.__name__} holds another kind of value"
+                    raise NoEvent(what) from None
+        lacking = next((name for name in required if name not in known), None)
+        if lacking is not None:
+            raise NoEvent(f"{kind.__name__} lacks field `{lacking}`")
+        return kind(**known)
 
     return read
 
 
 def _checked(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError
     if isinstance(value, int) and not -LARGEST <= value < LARGEST:
-        raise ValueError(f"{value} is beyond 64 bits")
+        raise NoEvent(f"{value} is beyond 64 bits")
     return value
 
 
@@ -243,16 +268,62 @@ def _whole_lines(file: BinaryIO, progress: Callable[[int, int], object] | None) 
 
 
 def _events(path: str, lines: Iterable[bytes]) -> Iterator[ev.Event]:
+    order = _Order()
     for number, line in enumerate(lines, start=2):
         try:
-            event = decode(parse_json(line))
-            if isinstance(event, ev.TokensCommitted):
-                _check_tokens(event)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            what = one_line(str(error))
-            raise Ds4Error("Damaged trace", f"{path} line {number} is no event: {what}.") from error
+            event = _event_of(line)
+            wrong = "" if event is None else order.feed(event)
+        except NoEvent as error:
+            wrong = f"is no event: {one_line(str(error))}"
+        if wrong:
+            hint = "Record the run again, or take another copy of the file."
+            raise Ds4Error("Damaged trace", f"{path} line {number} {wrong}.", hint)
         if event is not None:
             yield event
+
+
+def _event_of(line: bytes) -> ev.Event | None:
+    try:
+        data = parse_json(line)
+    except UnicodeDecodeError:
+        raise NoEvent("it is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise NoEvent(f"it is no JSON from column {error.colno} on") from None
+    except ValueError as error:
+        raise NoEvent(str(error)) from None
+    event = decode(data)
+    if isinstance(event, ev.TokensCommitted):
+        _check_tokens(event)
+    return event
+
+
+class _Order:
+    """Sees that no tokens and no cycles of an arm are lost, doubled or moved."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[tuple[str, int], int] = {}
+        self._cycles: dict[tuple[str, int], int] = {}
+
+    def feed(self, event: ev.Event) -> str:
+        """What is wrong with an event after those before it, empty when nothing is."""
+        lane = event.run_id, event.arm
+        found, expected, what = 0, 0, ""
+        match event:
+            case ev.TokensCommitted():
+                found, expected = event.index, self._tokens.get(lane, 0)
+                what = f"begins at token {found}"
+                self._tokens[lane] = found + len(event.ids)
+            case ev.CycleFinished():
+                found, expected = event.cycle, self._cycles.get(lane, 0)
+                what = f"is cycle {found}"
+                self._cycles[lane] = found + 1
+            case ev.ArmFinished():
+                found, expected = event.tokens, self._tokens.get(lane, 0)
+                what = f"ends after {found} tokens"
+        if found == expected:
+            return ""
+        why = "lines before it are missing, doubled or moved"
+        return f"{what} of arm {event.arm}, expected {expected}: {why}"
 
 
 @contextmanager

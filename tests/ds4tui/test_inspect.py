@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ds4tui import inspect
+from ds4tui import cli, inspect
 from ds4tui.inspect import format_report, inspect_files, to_json
-from engine.errors import Ds4Error
 from engine.gguf_write import Typed, write_gguf
 from tests.engine.random_pair import (
     DRAFTS_SOME,
@@ -153,9 +152,24 @@ def test_other_and_broken_models_are_still_shown(tmp_path: Path) -> None:
     assert "output.weight" in text
 
 
-def test_a_file_that_does_not_open_is_an_error(tmp_path: Path, pair: tuple[Path, Path]) -> None:
-    with pytest.raises(Ds4Error, match="does not exist"):
-        inspect_files([pair[0], tmp_path / "none.gguf"])
+def test_a_file_that_does_not_open_is_an_entry_with_its_problem(
+    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_model = tmp_path / "text.gguf"
+    no_model.write_text("no model")
+    files = [str(no_model), str(pair[0]), str(tmp_path / "none.gguf")]
+    assert cli.main(["inspect", *files, "--json", "-"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["pairs"]) == (False, [])
+    assert [entry["path"] for entry in report["files"]] == files
+    roles = [entry["role"] for entry in report["files"]]
+    assert roles == ["unreadable", "target", "unreadable"]
+    assert "does not exist" in report["files"][2]["problem"]
+    assert cli.main(["inspect", *files]) == 2
+    text = capsys.readouterr().out
+    for entry in report["files"][::2]:
+        assert f"{entry['path']}\n  problem     {entry['problem']}" in text
+    assert "deepseek4 (target), GGUF v3" in text
 
 
 def test_untrusted_text_is_shown_as_glyphs(tmp_path: Path) -> None:

@@ -139,7 +139,13 @@ def test_inspect(page: Page, pair: tuple[str, ...], tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     write_gguf(other, {"general.architecture": "llama", "a": Typed("f32", float("inf"))}, {})
     fits = written(tmp_path, "inspect", pair[1], pair[3])
-    check(page, inspect.SCHEMA, fits, written(tmp_path, "inspect", pair[1], str(other)))
+    check(
+        page,
+        inspect.SCHEMA,
+        fits,
+        written(tmp_path, "inspect", pair[1], str(other)),
+        written(tmp_path, "inspect", pair[1], str(tmp_path / "none.gguf")),
+    )
 
 
 def test_economics(page: Page) -> None:

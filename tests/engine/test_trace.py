@@ -149,12 +149,18 @@ COMMITTED = (
         ("<html>\n", "is no trace"),
         ("[1]\n", "is no trace"),
         ('{"schema": "ds4tui.ab/1"}\n', 'has schema "ds4tui.ab/1", expected ds4tui.trace/1'),
-        ('{"schema": "ds4tui.trace/1"}\n{"event": "TokenText"}\n', "line 2 is no event"),
-        ('{"schema": "ds4tui.trace/1"}\nnull\n', "line 2 is no event"),
+        (
+            '{"schema": "ds4tui.trace/1"}\n{"event": "TokenText"}\n',
+            "line 2 is no event: TokenText lacks field `run_id`. Record the run again",
+        ),
+        ('{"schema": "ds4tui.trace/1"}\nnull\n', "line 2 is no event: it has no field `event`"),
+        ('{"schema": "ds4tui.trace/1"}\n{"event": []}\n', "it has no field `event`"),
+        ('{"schema": "ds4tui.trace/1"}\n{"event": \n', "it is no JSON from column"),
+        ('{"schema": "ds4tui.trace/1"}\n"\udcff"\n', "line 2 is no event: it is not UTF-8 text"),
         (
             '{"schema": "ds4tui.trace/1"}\n'
             '{"event":"TokenText","run_id":1,"arm":0,"t_ns":0,"entries":[]}\n',
-            "line 2 is no event",
+            "field `run_id` of TokenText holds another kind of value",
         ),
         ('{"schema": "ds4tui.trace/1"}\n' + COMMITTED % ("[1, 2]", '["plain"]'), "of one length"),
         ('{"schema": "ds4tui.trace/1"}\n' + COMMITTED % ("[-1]", '["plain"]'), "0 to 4294967295"),
@@ -172,9 +178,32 @@ COMMITTED = (
 )
 def test_what_is_no_trace_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text(text)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(Ds4Error, match=sentence):
         read_trace(str(path))
+
+
+def test_lines_lost_doubled_or_moved_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = recorded(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    ordered = ev.TokensCommitted | ev.CycleFinished
+    steps = [n for n, event in enumerate(events, start=1) if isinstance(event, ordered)]
+    last = {
+        event.arm: n for n, event in enumerate(events, 1) if isinstance(event, ev.CycleFinished)
+    }
+    for at in steps:
+        if at in last.values():  # no later cycle and no count tells of it
+            continue
+        damaged = [
+            (lines[:at] + lines[at + 1 :], "lines before it are missing"),
+            (lines[: at + 1] + lines[at:], rf"line {at + 2} .* of arm \d, expected \d+: lines"),
+            ([*lines[:at], *lines[at + 1 : -1], lines[at], lines[-1]], "doubled or moved"),
+        ]
+        for copy, sentence in damaged:
+            path.write_bytes(b"".join(copy))
+            with pytest.raises(Ds4Error, match=sentence):
+                read_trace(str(path))
 
 
 def test_missing_and_existing_files(tmp_path: Path) -> None:
