@@ -47,6 +47,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     progress("reading", 0, 1 + len(files.mtp))
     opened = [open_gguf(files.model)]
     config = ModelConfig.from_gguf(opened[0])
+    context = _context(files, config)
     drafter_configs = []
     for number, path in enumerate(files.mtp, start=1):
         progress("reading", number, 1 + len(files.mtp))
@@ -56,8 +57,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
     if files.device != "cpu":
         from engine.cuda.weights import require_device_memory
 
-        timeline = Layout(config, _context(files, config), MAX_ROWS).floats * 4
-        require_device_memory(opened, timeline)
+        require_device_memory(opened, 4 * Layout(config, context, MAX_ROWS).floats)
     tokenizer = Tokenizer.from_gguf(opened[0])
     infos = [_info(opened[0], "target")]
     for file, drafting in zip(opened[1:], drafter_configs, strict=True):
@@ -70,7 +70,7 @@ def load_parts(files: EngineFiles, report: Report) -> Parts:
         load_target(opened[0], device=files.device, progress=progress),
         config,
         kv_rounding=files.kv_rounding,
-        context=_context(files, config),
+        context=context,
         tap_layers=drafter_configs[0].target_layers if drafter_configs else None,
         arrays=arrays,
     )

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.config import DrafterConfig, ModelConfig
-from engine.cuda.weights import Blocks, DeviceTensors
+from engine.cuda.weights import Blocks, DeviceTensors, refuse_more
 from engine.drafter import Drafter
-from engine.errors import Ds4Error
 from engine.model import Model
 from engine.synthetic import SyntheticFile, size_of
 from engine.weights import Progress, read_drafter, read_target
@@ -65,14 +64,8 @@ def require_device_memory(files: Sequence[SyntheticFile]) -> None:
     """
     needed = sum(needed_bytes(file) for file in files) + WORKING_BYTES
     free, _ = torch.cuda.mem_get_info()
-    if needed > free:
-        gib = 1 << 30
-        raise Ds4Error(
-            "Not enough GPU memory",
-            f"{files[0].name} and its drafter need about {needed / gib:.1f} GiB of GPU memory, "
-            f"free are {free / gib:.1f} GiB.",
-            "Ask for fewer layers with --layers.",
-        )
+    what, hint = f"{files[0].name} and its drafter", "Ask for fewer layers with --layers."
+    refuse_more(needed, free, what, hint)
 
 
 def build(

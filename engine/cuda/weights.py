@@ -60,10 +60,12 @@ def require_device_memory(files: Sequence[GGUFFile], timeline: int) -> None:
         Ds4Error: with needed and found.
     """
     free, _ = torch.cuda.mem_get_info()
-    refuse_more(needed_bytes(files, timeline), free, " and ".join(file.name for file in files))
+    names = " and ".join(file.name for file in files)
+    hint = "Use a smaller quantisation or --ctx, a GPU with more memory, or --device cpu."
+    refuse_more(needed_bytes(files, timeline), free, names, hint)
 
 
-def refuse_more(needed: int, free: int, what: str) -> None:
+def refuse_more(needed: int, free: int, what: str, hint: str) -> None:
     """Refuse what needs more bytes of device memory than are free."""
     if needed > free:
         gib = 1 << 30
@@ -71,7 +73,7 @@ def refuse_more(needed: int, free: int, what: str) -> None:
             "Not enough GPU memory",
             f"{what} need about {needed / gib:.1f} GiB of GPU memory, free are "
             f"{free / gib:.1f} GiB.",
-            "Use a smaller quantisation or --ctx, a GPU with more memory, or --device cpu.",
+            hint,
         )
 
 

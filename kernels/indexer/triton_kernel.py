@@ -157,6 +157,12 @@ def _list_kernel(
 
 
 @triton.jit
+def _four(at):
+    """Four neighbours in memory."""
+    return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
+
+
+@triton.jit
 def _better(others, own0, own1, own2, own3):
     """Which of the others are better than each of four: (others, 2, 2)."""
     even = tl.join((others > own0).to(tl.int32), (others > own2).to(tl.int32))
@@ -202,8 +208,7 @@ def _place_kernel(
         i, j = 4 * part, tl.arange(0, OTHERS)
         total = tl.load(listed + row)
         # Before it is known how many there are.
-        own0, own1 = tl.load(keys + i), tl.load(keys + i + 1)
-        own2, own3 = tl.load(keys + i + 2), tl.load(keys + i + 3)
+        own0, own1, own2, own3 = _four(keys + i)
         first, second = tl.load(keys + j), tl.load(keys + OTHERS + j)
         first = tl.where(j < total, first, NOTHING)
         second = tl.where(OTHERS + j < total, second, NOTHING)
@@ -223,8 +228,7 @@ def _place_kernel(
             _select(own3, place3, i + 3 < total, selected, gaps, k)
             i += 4 * tl.num_programs(0)
             if i < total:
-                own0, own1 = tl.load(keys + i), tl.load(keys + i + 1)
-                own2, own3 = tl.load(keys + i + 2), tl.load(keys + i + 3)
+                own0, own1, own2, own3 = _four(keys + i)
 
 
 def choose_rows(

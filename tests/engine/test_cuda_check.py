@@ -60,11 +60,11 @@ def test_too_little_gpu_memory_says_needed_and_found() -> None:
     needed = needed_bytes([target_file()], 1 << 20)
     assert needed > 1 << 30
     assert needed_bytes([target_file()], 1 << 30) > needed + (4 << 30)  # a longer context
-    refuse_more(needed, needed, "a.gguf")
+    refuse_more(needed, needed, "a.gguf", "")
     with pytest.raises(
         Ds4Error, match=r"a\.gguf need about 1\.\d GiB of GPU memory, free are 0\.5"
     ):
-        refuse_more(needed, 1 << 29, "a.gguf")
+        refuse_more(needed, 1 << 29, "a.gguf", "")
 
 
 def test_loading_on_a_machine_without_cuda_names_the_cpu_way() -> None:
